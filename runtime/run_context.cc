@@ -174,18 +174,12 @@ absl::Status RunContext::RunOnStream(void* stream, absl::Span<const CallerBuffer
                      ", which is done in memory of the host alone: pad them, or use diapason_run"));
   RETURN_IF_ERROR(CheckBuffers(inputs, true));
   RETURN_IF_ERROR(CheckBuffers(outputs, false));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].data == nullptr || inputs[i].data == inputs_[i].data) continue;
-    const auto from = device_.Wrap(inputs[i].data, inputs_[i].bytes);
-    RETURN_IF_ERROR(device_.CopyOn(stream, runner_->input(static_cast<int>(i)), *from, inputs_[i].bytes));
-  }
-  RETURN_IF_ERROR(runner_->Enqueue(stream));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].data == nullptr || outputs[i].data == outputs_[i].data) continue;
-    const auto to = device_.Wrap(outputs[i].data, outputs_[i].bytes);
-    RETURN_IF_ERROR(device_.CopyOn(stream, *to, runner_->output(static_cast<int>(i)), outputs_[i].bytes));
-  }
-  return absl::OkStatus();
+  const auto addresses = [](absl::Span<const CallerBuffer> buffers) {
+    std::vector<void*> data;
+    for (const CallerBuffer& buffer : buffers) data.push_back(buffer.data);
+    return data;
+  };
+  return runner_->Enqueue(stream, addresses(inputs), addresses(outputs));
 }
 
 }  // namespace diapason

@@ -49,7 +49,7 @@ class RunContext {
 
   // Runs with buffers of the host, all of them or none, and waits. InvalidArgument names a buffer that does not fit.
   absl::Status Run(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
-  // With buffers of the device, behind what `stream` holds.
+  // With buffers of the device, behind what `stream` holds; they are used as PackageRunner::Enqueue uses them.
   absl::Status RunOnStream(void* stream, absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
 
  private:

@@ -496,7 +496,12 @@ absl::Status PackageRunner::SetInputs(const std::map<std::string, Array>& values
 
 absl::Status PackageRunner::Poison() { return arena_.Fill(*device_, 0xff); }
 
-absl::Status PackageRunner::Run() { return plan_->Run(); }
+absl::Status PackageRunner::UseOwnMemory() { return ports_ != nullptr ? ports_->Use({}, {}) : absl::OkStatus(); }
+
+absl::Status PackageRunner::Run() {
+  RETURN_IF_ERROR(UseOwnMemory());
+  return plan_->Run();
+}
 
 std::vector<Launch> PackageRunner::Launches() const {
   std::vector<Launch> launches;
@@ -505,15 +510,32 @@ std::vector<Launch> PackageRunner::Launches() const {
   return launches;
 }
 
-absl::Status PackageRunner::Enqueue(void* stream) { return plan_->Enqueue(stream); }
+absl::Status PackageRunner::Enqueue(void* stream, absl::Span<void* const> inputs, absl::Span<void* const> outputs) {
+  if (ports_ == nullptr && inputs.empty() && outputs.empty()) return plan_->Enqueue(stream);
+  DIAPASON_CHECK(device_->kind() != TargetKind::kOpenCl);
+  if (ports_ == nullptr) ports_ = std::make_unique<PortMemory>(manifest(), *device_, *plan_, tensors_, Launches());
+  RETURN_IF_ERROR(ports_->Use(inputs, outputs));
+  RETURN_IF_ERROR(ports_->CopyIn(stream));
+  RETURN_IF_ERROR(plan_->Enqueue(stream));
+  return ports_->CopyOut(stream);
+}
+
+std::vector<bool> PackageRunner::UsedInPlace() const {
+  return ports_ != nullptr ? ports_->in_place()
+                           : std::vector<bool>(manifest().inputs.size() + manifest().outputs.size(), false);
+}
 
 bool PackageRunner::UseOtherPlan() {
-  if (other_plan_ == nullptr) return false;
+  if (other_plan_ == nullptr || !UseOwnMemory().ok()) return false;
+  ports_.reset();
   std::swap(plan_, other_plan_);
   return true;
 }
 
-absl::Status PackageRunner::RunTimes(int64_t times) { return plan_->Time(times).status(); }
+absl::Status PackageRunner::RunTimes(int64_t times) {
+  RETURN_IF_ERROR(UseOwnMemory());
+  return plan_->Time(times).status();
+}
 
 absl::StatusOr<std::vector<Array>> PackageRunner::Outputs() {
   std::vector<Array> outputs;
@@ -527,6 +549,7 @@ absl::StatusOr<std::vector<Array>> PackageRunner::Outputs() {
 }
 
 absl::StatusOr<Timing> PackageRunner::Bench(const TimingOptions& options) {
+  RETURN_IF_ERROR(UseOwnMemory());
   return MeasurePlan(*device_, *plan_, options);
 }
 

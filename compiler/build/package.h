@@ -12,9 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compiler/build/arena.h"
 #include "compiler/build/package_archive.h"
 #include "compiler/build/package_format.h"
+#include "compiler/build/port_memory.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/measure.h"
@@ -149,18 +151,27 @@ class PackageRunner {
   // Fills the memory of intermediate tensors with 0xff bytes, NaN for floats: what a run reads without having written
   // it shows.
   absl::Status Poison();
-  // Memory of an input or output, by position in the manifest; outputs hold their values after a run. One buffer may be
-  // several of them.
+  // The runner's own memory of an input or output, by position in the manifest; outputs hold their values after a run,
+  // unless that was one of Enqueue with other memory for them. One buffer may be several of them.
   DeviceBuffer& input(int index) { return *tensors_[manifest().inputs[index].tensor]; }
   const DeviceBuffer& output(int index) const { return *tensors_[manifest().outputs[index].tensor]; }
-  // One run of the network with the inputs set. Aborted for a fault of a kernel; the runner is then of no more use on
-  // cuda.
+  // One run of the network with the inputs set, in the runner's own memory. Aborted for a fault of a kernel; the runner
+  // is then of no more use on cuda.
   absl::Status Run();
-  // One run behind what `stream` holds (Plan::Enqueue).
-  absl::Status Enqueue(void* stream);
+  // One run behind what `stream` holds (Plan::Enqueue), with memory of the caller's for the inputs and outputs that are
+  // not null; an empty list has nulls alone. It is read and written in place, or copied in the stream where launches
+  // cannot use it (port_memory.h): results are the same, also where an output overlaps an input, or lies in the
+  // runner's own memory. What own memory holds of such inputs and outputs afterwards is not said. Nothing is done for
+  // addresses that are those of the run before (cuda: others cost below a microsecond for each kernel that uses them).
+  // The memory must stay until the run has finished; on cpu, it is such as Device::Allocate gives. Runs of other kinds
+  // use the runner's own again. REQUIRES: empty lists, or one address for each input or output; not opencl, unless both
+  // are empty.
+  absl::Status Enqueue(void* stream, absl::Span<void* const> inputs = {}, absl::Span<void* const> outputs = {});
+  // Which inputs, then outputs, the last Enqueue with memory of the caller's used in place. For tests.
+  std::vector<bool> UsedInPlace() const;
   // So many of them back to back, without waiting in between. REQUIRES: times >= 1.
   absl::Status RunTimes(int64_t times);
-  // The outputs of the last run, in order of the manifest.
+  // The outputs of the last run in the runner's own memory, in order of the manifest.
   absl::StatusOr<std::vector<Array>> Outputs();
   // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
   absl::StatusOr<Timing> Bench(const TimingOptions& options);
@@ -172,12 +183,13 @@ class PackageRunner {
   // measured to be faster while loading. 1: in order.
   int paths() const { return plan_->paths(); }
   // Where there is a plan in order and one with paths, which another load may find the faster: takes the one that is
-  // not in use. False when there is no other, or none was kept.
+  // not in use. False when there is no other, or none was kept, and after an error of the device.
   bool UseOtherPlan();
 
  private:
   class Loader;
   PackageRunner(Package package, std::unique_ptr<Device> owned, Device* device);
+  absl::Status UseOwnMemory();
 
   // In order of construction: each may refer to those before it.
   const Package package_;
@@ -187,6 +199,7 @@ class PackageRunner {
   std::vector<std::shared_ptr<DeviceBuffer>> tensors_;  // by position; null for a constant that only prologues read
   std::vector<std::unique_ptr<Executable>> steps_;
   std::unique_ptr<Plan> plan_, other_plan_;
+  std::unique_ptr<PortMemory> ports_;  // of plan_; null: no run has had memory of a caller's
 };
 
 }  // namespace diapason

@@ -45,7 +45,7 @@ constexpr char kComponents[] = "xyzw";
 // Each shared buffer starts at a multiple of 16 bytes, for vector accesses, or at what it asks for.
 int64_t AlignmentOf(const BufferDecl& decl) {
   if (decl.scope == Scope::kLocal) return BytesOf(decl.dtype);
-  return std::max<int64_t>(decl.alignment, decl.scope == Scope::kGlobal ? 64 : 16);
+  return std::max<int64_t>(decl.alignment, decl.scope == Scope::kGlobal ? kParameterAlignment : 16);
 }
 
 void CollectShared(const Stmt& stmt, std::map<int, BufferDecl>& out) {

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/runtime/argument_table.h"
 #include "compiler/runtime/thread_pool.h"
 #include "compiler/tensor/processor.h"
 
@@ -140,7 +141,8 @@ absl::Status MakeCall(ThreadPool& pool, BoundCall& call) {
 
 class CpuPlan : public Plan {
  public:
-  CpuPlan(ThreadPool& pool, std::vector<BoundCall> calls) : pool_(pool), calls_(std::move(calls)) {}
+  CpuPlan(ThreadPool& pool, std::vector<BoundCall> calls, ArgumentTable arguments)
+      : pool_(pool), calls_(std::move(calls)), arguments_(std::move(arguments)) {}
 
   absl::Status Run() override {
     if (pool_.CallerIsInPlace()) return RunOnce();
@@ -155,6 +157,14 @@ class CpuPlan : public Plan {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
+  bool CanRedirect(const DeviceBuffer& buffer) const override { return !arguments_.PlacesOf(buffer).empty(); }
+  absl::Status Redirect(absl::Span<const Redirection> redirections) override {
+    for (const Redirection& redirection : redirections)
+      for (const ArgumentPlace& place : arguments_.PlacesOf(*redirection.buffer))
+        calls_[place.launch].args[place.argument] = redirection.address;
+    return absl::OkStatus();
+  }
+
  private:
   absl::Status RunOnce() {
     for (BoundCall& call : calls_) RETURN_IF_ERROR(MakeCall(pool_, call));
@@ -163,6 +173,7 @@ class CpuPlan : public Plan {
 
   ThreadPool& pool_;
   std::vector<BoundCall> calls_;
+  const ArgumentTable arguments_;
 };
 
 // Reads the clock between calls, which takes some 30 ns: nothing is subtracted.
@@ -306,7 +317,7 @@ absl::StatusOr<std::vector<BoundCall>> CpuDevice::BindAll(const std::vector<Laun
 
 absl::StatusOr<std::unique_ptr<Plan>> CpuDevice::MakePlan(std::vector<Launch> launches) {
   ASSIGN_OR_RETURN(std::vector<BoundCall> calls, BindAll(launches));
-  return std::make_unique<CpuPlan>(pool_, std::move(calls));
+  return std::make_unique<CpuPlan>(pool_, std::move(calls), ArgumentTable(launches));
 }
 
 absl::StatusOr<std::unique_ptr<LaunchTimer>> CpuDevice::MakeLaunchTimer(std::vector<Launch> launches) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/runtime/argument_table.h"
 #include "compiler/runtime/cuda_library.h"
 #include "compiler/runtime/launch_paths.h"
 #include "compiler/runtime/library_calls.h"
@@ -154,6 +155,8 @@ struct Prepared {
   unsigned dynamic_shared = 0;
   std::vector<CUdeviceptr> args;
   std::shared_ptr<PreparedCall> library;  // not null: this call is made, and no function launched
+  CUgraphNode node = nullptr;  // of the captured graph; null for calls of libraries, and where it is not known
+  bool stale = false;          // the instantiated graph has other arguments for it than `args`
 };
 
 class CudaPlan : public Plan {
@@ -162,8 +165,8 @@ class CudaPlan : public Plan {
       : cuda_(cuda), context_(context), stream_(stream) {}
   ~CudaPlan() override;
   // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of
-  // libraries, all of them in turn; null without such calls.
-  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
+  // libraries, all of them in turn; null without such calls. `arguments`: of the launches.
+  absl::Status Capture(std::vector<Prepared> launches, ArgumentTable arguments, std::unique_ptr<DeviceBuffer> workspace,
                        const LaunchPaths& paths);
   // The same in order, for SecondsOfLaunches: events of the graph take the time between launches, none of which starts
   // early.
@@ -173,11 +176,17 @@ class CudaPlan : public Plan {
   absl::Status Run() override;
   absl::Status Enqueue(void* stream) override;
   absl::StatusOr<double> Time(int64_t times) override;
+  bool CanRedirect(const DeviceBuffer& buffer) const override;
+  absl::Status Redirect(absl::Span<const Redirection> redirections) override;
   int paths() const override { return static_cast<int>(streams_.size()) + 1; }
 
  private:
   absl::Status Launch(Prepared& prepared, CUstream stream);
-  absl::Status LaunchAll(std::vector<Prepared>& launches, const LaunchPaths& paths);
+  // The node that the last launch into a stream that is captured has become; null where the driver does not tell.
+  CUgraphNode LastNode(CUstream stream) const;
+  // Gives the instantiated graph the arguments of a launch.
+  absl::Status Update(Prepared& prepared);
+  absl::Status LaunchAll(const LaunchPaths& paths);
   absl::Status LaunchTimed(std::vector<Prepared>& launches);
   // A graph of what `launch_all` puts into the stream.
   absl::Status CaptureGraph(const std::function<absl::Status()>& launch_all);
@@ -188,7 +197,12 @@ class CudaPlan : public Plan {
   const CudaLibrary& cuda_;
   const CUcontext context_;
   const CUstream stream_;
+  // The captured graph, by whose nodes those of the instantiated one are named; null where that is never done.
+  CUgraph captured_ = nullptr;
   CUgraphExec graph_ = nullptr;
+  std::vector<Prepared> launches_;  // empty in a plan that takes the time of launches
+  ArgumentTable arguments_;
+  std::vector<size_t> stale_;  // launches with `stale`
   std::unique_ptr<DeviceBuffer> workspace_;
   CUevent start_ = nullptr, end_ = nullptr;
   std::vector<CUstream> streams_;  // of the paths behind the first, whose stream is the device's
@@ -198,6 +212,7 @@ class CudaPlan : public Plan {
 CudaPlan::~CudaPlan() {
   cuda_.CtxSetCurrent(context_);
   if (graph_ != nullptr) cuda_.GraphExecDestroy(graph_);
+  if (captured_ != nullptr) cuda_.GraphDestroy(captured_);
   if (start_ != nullptr) cuda_.EventDestroy(start_);
   if (end_ != nullptr) cuda_.EventDestroy(end_);
   for (CUevent event : events_) cuda_.EventDestroy(event);
@@ -253,6 +268,21 @@ absl::Status CudaPlan::Launch(Prepared& prepared, CUstream stream) {
   return cuda_.ToStatus(cuda_.LaunchKernelEx(&config, prepared.function, params.data(), nullptr), doing);
 }
 
+CUgraphNode CudaPlan::LastNode(CUstream stream) const {
+  if (cuda_.GraphExecKernelNodeSetParams == nullptr) return nullptr;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUgraphNode* nodes = nullptr;  // on which the next one will depend: after a launch, its own
+  const void* edges = nullptr;
+  size_t count = 0;
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  if (cuda_.StreamGetCaptureInfo3 != nullptr)
+    result = cuda_.StreamGetCaptureInfo3(stream, &status, nullptr, nullptr, &nodes, &edges, &count);
+  else if (cuda_.StreamGetCaptureInfo2 != nullptr)
+    result = cuda_.StreamGetCaptureInfo2(stream, &status, nullptr, nullptr, &nodes, &count);
+  const bool known = result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE && count == 1;
+  return known ? nodes[0] : nullptr;
+}
+
 absl::Status CudaPlan::MakeStreams(int count) {
   for (int i = 0; i < count; ++i) {
     CUstream stream = nullptr;
@@ -263,7 +293,7 @@ absl::Status CudaPlan::MakeStreams(int count) {
 }
 
 // Streams of other paths join the capture by waiting for an event of it, and are waited for at its end.
-absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPaths& paths) {
+absl::Status CudaPlan::LaunchAll(const LaunchPaths& paths) {
   const auto stream_of = [&](int path) { return path == 0 ? stream_ : streams_[path - 1]; };
   const auto record = [&](CUstream stream, CUevent* event) {
     RETURN_IF_ERROR(Check(cuda_.EventCreate(event, CU_EVENT_DISABLE_TIMING), "making an event"));
@@ -273,22 +303,23 @@ absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPa
   const auto wait = [&](CUstream stream, CUevent event) {
     return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event");
   };
-  std::vector<bool> waited_for(launches.size(), false), joined(paths.count, false);
+  std::vector<bool> waited_for(launches_.size(), false), joined(paths.count, false);
   for (const PathStep& step : paths.steps)
     for (int launch : step.waits) waited_for[launch] = true;
   for (size_t path = 1; path < paths.last.size(); ++path) waited_for[paths.last[path]] = true;
-  std::vector<CUevent> done(launches.size(), nullptr);
+  std::vector<CUevent> done(launches_.size(), nullptr);
   CUevent begin = nullptr;
   if (paths.count > 1) RETURN_IF_ERROR(record(stream_, &begin));
-  for (size_t i = 0; i < launches.size(); ++i) {
+  for (size_t i = 0; i < launches_.size(); ++i) {
     const PathStep& step = paths.steps[i];
     const CUstream stream = stream_of(step.path);
     if (step.path > 0 && !joined[step.path] && step.waits.empty()) RETURN_IF_ERROR(wait(stream, begin));
     joined[step.path] = true;
     for (int launch : step.waits) RETURN_IF_ERROR(wait(stream, done[launch]));
     // Only the kernel that a kernel follows at once can let it start early.
-    if (paths.count > 1 && !step.alone) launches[i].kernel.overlap = false;
-    RETURN_IF_ERROR(Launch(launches[i], stream));
+    if (paths.count > 1 && !step.alone) launches_[i].kernel.overlap = false;
+    RETURN_IF_ERROR(Launch(launches_[i], stream));
+    if (launches_[i].library == nullptr) launches_[i].node = LastNode(stream);
     if (waited_for[i]) RETURN_IF_ERROR(record(stream, &done[i]));
   }
   for (size_t path = 1; path < paths.last.size(); ++path) RETURN_IF_ERROR(wait(stream_, done[paths.last[path]]));
@@ -313,13 +344,15 @@ absl::Status CudaPlan::LaunchTimed(std::vector<Prepared>& launches) {
   return absl::OkStatus();
 }
 
-absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
-                               const LaunchPaths& paths) {
+absl::Status CudaPlan::Capture(std::vector<Prepared> launches, ArgumentTable arguments,
+                               std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths) {
+  launches_ = std::move(launches);
+  arguments_ = std::move(arguments);
   workspace_ = std::move(workspace);
   RETURN_IF_ERROR(MakeStreams(std::max(paths.count, 1) - 1));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
-  return CaptureGraph([&] { return LaunchAll(launches, paths); });
+  return CaptureGraph([&] { return LaunchAll(paths); });
 }
 
 absl::Status CudaPlan::CaptureTimed(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace) {
@@ -336,7 +369,12 @@ absl::Status CudaPlan::CaptureGraph(const std::function<absl::Status()>& launch_
   const absl::Status ended = Check(cuda_.StreamEndCapture(stream_, &graph), "capturing a graph");
   absl::Status made = !launched.ok() ? launched : ended;
   if (made.ok()) made = Check(cuda_.GraphInstantiateWithFlags(&graph_, graph, 0), "instantiating a graph");
-  if (graph != nullptr) cuda_.GraphDestroy(graph);
+  const bool named =
+      std::any_of(launches_.begin(), launches_.end(), [](const Prepared& p) { return p.node != nullptr; });
+  if (made.ok() && named)
+    captured_ = graph;
+  else if (graph != nullptr)
+    cuda_.GraphDestroy(graph);
   RETURN_IF_ERROR(made);
   RETURN_IF_ERROR(Check(cuda_.GraphUpload(graph_, stream_), "uploading a graph"));
   return Check(cuda_.StreamSynchronize(stream_), "uploading a graph");
@@ -346,6 +384,55 @@ absl::Status CudaPlan::Run() {
   RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
   RETURN_IF_ERROR(Check(cuda_.GraphLaunch(graph_, stream_), "launching a graph"));
   return Check(cuda_.StreamSynchronize(stream_), "running kernels");
+}
+
+bool CudaPlan::CanRedirect(const DeviceBuffer& buffer) const {
+  const std::vector<ArgumentPlace>& places = arguments_.PlacesOf(buffer);
+  return !places.empty() && std::all_of(places.begin(), places.end(), [&](const ArgumentPlace& place) {
+    return launches_[place.launch].node != nullptr;
+  });
+}
+
+absl::Status CudaPlan::Redirect(absl::Span<const Redirection> redirections) {
+  for (const Redirection& redirection : redirections) {
+    const auto address = static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(redirection.address));
+    for (const ArgumentPlace& place : arguments_.PlacesOf(*redirection.buffer)) {
+      Prepared& prepared = launches_[place.launch];
+      CUdeviceptr& argument = prepared.args[place.argument];
+      if (argument == address) continue;
+      argument = address;
+      if (!prepared.stale) stale_.push_back(place.launch);
+      prepared.stale = true;
+    }
+  }
+  if (stale_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
+  while (!stale_.empty()) {
+    RETURN_IF_ERROR(Update(launches_[stale_.back()]));
+    stale_.pop_back();
+  }
+  return absl::OkStatus();
+}
+
+// Attributes of a node (cluster, early start) are no part of its parameters, and stay as they were captured.
+absl::Status CudaPlan::Update(Prepared& prepared) {
+  std::vector<void*> arguments;
+  for (CUdeviceptr& arg : prepared.args) arguments.push_back(&arg);
+  const Kernel& kernel = prepared.kernel;
+  CUDA_KERNEL_NODE_PARAMS_v1 params{};
+  params.func = prepared.function;
+  params.gridDimX = static_cast<unsigned>(kernel.grid[0]);
+  params.gridDimY = static_cast<unsigned>(kernel.grid[1]);
+  params.gridDimZ = static_cast<unsigned>(kernel.grid[2]);
+  params.blockDimX = static_cast<unsigned>(kernel.block[0]);
+  params.blockDimY = static_cast<unsigned>(kernel.block[1]);
+  params.blockDimZ = static_cast<unsigned>(kernel.block[2]);
+  params.sharedMemBytes = prepared.dynamic_shared;
+  params.kernelParams = arguments.data();
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.GraphExecKernelNodeSetParams(graph_, prepared.node, &params),
+                                 absl::StrCat("giving kernel '", kernel.name, "' other memory")));
+  prepared.stale = false;
+  return absl::OkStatus();
 }
 
 absl::Status CudaPlan::Enqueue(void* stream) {
@@ -668,7 +755,8 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<L
   ASSIGN_OR_RETURN(std::vector<Prepared> all, PrepareAll(launches));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, WorkspaceFor(all));
   auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
-  RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace), PathsOf(launches, most_paths)));
+  RETURN_IF_ERROR(
+      plan->Capture(std::move(all), ArgumentTable(launches), std::move(workspace), PathsOf(launches, most_paths)));
   return plan;
 }
 

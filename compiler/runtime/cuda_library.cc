@@ -29,6 +29,9 @@ OpenedCuda* OpenCuda() {
 #undef DIAPASON_FIND
   if (!opened->problem.empty()) return opened;
   opened->library->Find("cuLaunchKernelEx", cuda.LaunchKernelEx);
+  opened->library->Find("cuGraphExecKernelNodeSetParams", cuda.GraphExecKernelNodeSetParams);
+  opened->library->Find("cuStreamGetCaptureInfo_v2", cuda.StreamGetCaptureInfo2);
+  opened->library->Find("cuStreamGetCaptureInfo_v3", cuda.StreamGetCaptureInfo3);
   if (const CUresult result = cuda.Init(0); result != CUDA_SUCCESS) {
     opened->problem = absl::StrCat("target 'cuda': the NVIDIA driver does not start: ", cuda.ErrorText(result),
                                    "; check that nvidia-smi lists a GPU");

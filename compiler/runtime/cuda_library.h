@@ -62,6 +62,14 @@ struct CudaLibrary {
 #undef DIAPASON_DECLARE
   // Drivers of 11.8 and later; null before. Needed for clusters alone.
   CUresult(CUDAAPI* LaunchKernelEx)(const CUlaunchConfig*, CUfunction, void**, void**) = nullptr;
+  // For Plan::Redirect alone; null where the driver lacks them. Of GetCaptureInfo the third version (CUDA 12.3) is
+  // taken where there is one: the second knows nothing of the data of edges, which kernels that start early have.
+  CUresult(CUDAAPI* GraphExecKernelNodeSetParams)(CUgraphExec, CUgraphNode,
+                                                  const CUDA_KERNEL_NODE_PARAMS_v1*) = nullptr;
+  CUresult(CUDAAPI* StreamGetCaptureInfo2)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
+                                           size_t*) = nullptr;
+  CUresult(CUDAAPI* StreamGetCaptureInfo3)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
+                                           const void** edge_data, size_t*) = nullptr;
 
   // Opened and initialised once a process, and kept. Unavailable says what is missing and what to do.
   static absl::StatusOr<const CudaLibrary*> Get();

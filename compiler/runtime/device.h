@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/target.h"
 
@@ -47,6 +48,12 @@ struct Launch {
   std::vector<WrittenPart> parts{};  // by argument: of what it writes. Empty: whole buffers
 };
 
+// Memory of somebody else's in the place of a buffer.
+struct Redirection {
+  const DeviceBuffer* buffer = nullptr;
+  void* address = nullptr;  // where there are as many bytes, aligned to kParameterAlignment
+};
+
 // A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of
 // the ones before. Its modules, buffers and device must outlive it.
 class Plan {
@@ -60,6 +67,19 @@ class Plan {
   // Runs once behind what `stream` holds: on cuda a stream (CUstream) of the GPU's primary context, and returns without
   // waiting; other devices have no streams, and run as Run does.
   virtual absl::Status Enqueue(void* stream) { return Run(); }
+  // Whether Redirect can put a buffer elsewhere: a launch has it as an argument, and none of those is a call of a
+  // library, which may have made something of the address when it was prepared. False on opencl, and on cuda where the
+  // driver is too old.
+  virtual bool CanRedirect(const DeviceBuffer& buffer) const { return false; }
+  // From the next run on, launches that have one of these buffers as an argument get the address in its place, until
+  // another call gives them another one; the buffer's own address (Device::AddressOf) puts it back. Runs that were
+  // enqueued before keep what they have. Only launches with a new address cost anything (cuda: below a microsecond
+  // each). An argument counts as the buffer that it was given as: views of the same memory stay where they are. Where
+  // it fails, some launches have the new addresses and others the old ones; another call, with any addresses, makes up
+  // for it. REQUIRES: CanRedirect of each of them; on cpu, memory that can be read behind its end as Allocate says.
+  virtual absl::Status Redirect(absl::Span<const Redirection> redirections) {
+    return absl::FailedPreconditionError("launches of this device cannot be given other memory");
+  }
   // Paths on which launches may run side by side; 1: all run in order.
   virtual int paths() const { return 1; }
 };
@@ -80,8 +100,9 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceFacts& facts() const = 0;
   virtual TargetKind kind() const = 0;
-  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents
-  // undefined.
+  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end, which
+  // kernels for cpu may read: their vectors go beyond the last element. Kernels for cuda read and write elements of
+  // their buffers alone. Contents undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
   // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512
   // bytes. Views at offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's

@@ -38,6 +38,8 @@ struct ProgramBuffer {
 
 // cuda: up to here shared memory is static; above, all of it is dynamic and needs the device's opt-in.
 inline constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
+// What kernels may assume of the start of every buffer that they are given, in bytes.
+inline constexpr int64_t kParameterAlignment = 64;
 // Blocks that a GPU launches along x; launches hold no number that is larger.
 inline constexpr int64_t kMaxGridBlocks = (int64_t{1} << 31) - 1;
 

@@ -171,8 +171,9 @@ typedef struct diapason_tensor {
   const int64_t* shape; /* with the sizes that are set; valid until they change */
 } diapason_tensor;
 
-/* What is written to an input's memory stays there for all runs; an output's memory holds its values after each. Data
- * of 0 bytes may be null. */
+/* What is written to an input's memory stays there for all runs; an output's memory holds its values after each. But of
+ * a tensor for which diapason_run_on_stream or diapason_run_dlpack was given memory of the GPU, what the context's own
+ * holds afterwards is undefined, until it is written again. Data of 0 bytes may be null. */
 DIAPASON_API diapason_status diapason_context_input(diapason_context* context, int32_t index, diapason_tensor* tensor);
 DIAPASON_API diapason_status diapason_context_output(diapason_context* context, int32_t index, diapason_tensor* tensor);
 
@@ -192,10 +193,14 @@ DIAPASON_API diapason_status diapason_run(diapason_context* context, const diapa
 
 /* Puts a run into a CUDA stream (a CUstream or cudaStream_t of the GPU's primary context, which is the one that the
  * CUDA runtime and PyTorch use; null is CUDA's default stream) and returns without waiting. Buffers are memory of the
- * GPU, and must stay until the run has finished. With the context's own memory a run is one graph launch; other buffers
- * are copied on the GPU. Runs of one context must be in one stream, or wait for each other. The GPU's primary context
- * is current in the calling thread afterwards. On a cpu package `stream` must be null, buffers are memory of the host,
- * and it is diapason_run. Not for opencl. */
+ * GPU, and must stay until the run has finished. A run is one graph launch, whose kernels read inputs and write outputs
+ * where they are. Results are as if inputs were copied before it and outputs behind it, and so it is done where kernels
+ * cannot use a buffer: it does not start at a multiple of 64 bytes; an output overlaps another buffer; a buffer lies in
+ * the context's own memory of another tensor; a library (cuBLAS, cuDNN) would use it; an output is an input, a constant
+ * or another output as well; the driver is too old. Addresses that are those of the run before cost nothing; others
+ * cost less than a microsecond of the host for each kernel that uses them. Runs of one context must be in one stream,
+ * or wait for each other. The GPU's primary context is current in the calling thread afterwards. On a cpu package
+ * `stream` must be null, buffers are memory of the host, and it is diapason_run. Not for opencl. */
 DIAPASON_API diapason_status diapason_run_on_stream(diapason_context* context, void* stream,
                                                     const diapason_buffer* inputs, size_t input_count,
                                                     const diapason_buffer* outputs, size_t output_count);

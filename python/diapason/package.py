@@ -126,9 +126,6 @@ class Package:
         """As :meth:`run` of a package with fixed shapes, on memory at these addresses: of the host if `gpu` is -1, else of that GPU."""
         self._package.run_at(inputs, outputs, gpu, stream)
 
-    def _borrow(self, gpu: int, stream: int) -> _runtime.Borrowed:
-        return self._package.borrow(gpu, stream)
-
     def _check_types_of_numpy(self, example: Any) -> None:
         """Before a run, whose outputs could not be handed over."""
         if not _becomes_numpy(example) or _bfloat16_of_numpy() is not None:

@@ -534,7 +534,6 @@ class _Kernel(torch.nn.Module):
         self._device = device
         self._gpu = -1 if device.type != "cuda" else device.index or 0
         self._checked = False
-        self._own: dict[int, list[torch.Tensor]] = {}  # results in the memory of contexts, by the address of the first
 
     @property
     def settled(self) -> bool:
@@ -565,49 +564,17 @@ class _Kernel(torch.nn.Module):
         memory = [result.make() for result in self._results]
         stream = 0 if self._gpu < 0 else torch.cuda.current_stream(self._gpu).cuda_stream
         try:
-            if self._gpu >= 0 and len(memory) > _MOST_COPIES:
-                self._run_and_gather(package, [tensor.data_ptr() for tensor in dense], memory, stream)
-            else:
-                package._run_at([tensor.data_ptr() for tensor in dense], [tensor.data_ptr() for tensor in memory], self._gpu, stream)
+            package._run_at([tensor.data_ptr() for tensor in dense], [tensor.data_ptr() for tensor in memory], self._gpu, stream)
         except Error as error:
             self._drop(f"its package failed ({torch_graph.reason_of(error)})")
             return None
         return [result.view(tensor) for result, tensor in zip(self._results, memory)]
 
-    def _run_and_gather(self, package: Package, inputs: list[int], memory: list[torch.Tensor], stream: int) -> None:
-        """Copies all results by a few kernels instead of one copy each."""
-        context = package._borrow(self._gpu, stream)
-        try:
-            context.run(inputs)
-            first, _ = context.output(0)
-            own = self._own.get(first)
-            if own is None:
-                own = self._own[first] = [_tensor_at(*context.output(index), one) for index, one in enumerate(memory)]
-            torch._foreach_copy_(memory, own)
-        finally:
-            context.give_back()
-
     def _drop(self, reason: str) -> None:
         self._package = None
-        self._own.clear()
         nodes = [node for node in self._eager.graph.nodes if torch_graph.computes(node)]
         operators = ", ".join(sorted({torch_graph.operator_name(node) for node in nodes}))
         _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
-
-
-_MOST_COPIES = 3  # of results one by one
-
-
-class _Bytes:
-    """Memory of the GPU, for torch.as_tensor. Whoever has it keeps the context that it belongs to."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-
-
-def _tensor_at(address: int, size: int, like: torch.Tensor) -> torch.Tensor:
-    """Memory as a dense tensor of the type and shape of another."""
-    return torch.as_tensor(_Bytes(address, size), device=like.device).view(like.dtype).view(like.shape)
 
 
 class _Result:

@@ -4,9 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -213,44 +211,25 @@ class Package {
     Call([&] { Borrowed(*this, queue).context().RunOnStream(reinterpret_cast<void*>(queue.stream), given, results); });
   }
 
-  // A context of the package, and its memory, until it is given back.
+ private:
+  // A context of the package for one run. Made and left without the interpreter's lock.
   class Borrowed {
    public:
-    // Without the interpreter's lock.
     Borrowed(Package& package, const Queue& queue) : package_(package), queue_(queue), context_(package.Take(queue)) {}
-    ~Borrowed() { GiveBack(); }
-
-    runtime::Context& context() { return *context_; }
-    // In the queue's stream; outputs stay in the context's memory.
-    void Run(const std::vector<uintptr_t>& inputs) {
-      const std::vector<runtime::Buffer> given = Buffers(inputs, package_.inputs_), own(package_.outputs_.size());
-      Call([&] { context_->RunOnStream(reinterpret_cast<void*>(queue_.stream), given, own); });
-    }
-    // Address and bytes.
-    std::pair<uintptr_t, size_t> Output(int32_t index) {
-      const runtime::Tensor output = context_->Output(index);
-      return {reinterpret_cast<uintptr_t>(output.data), output.bytes};
-    }
-    void GiveBack() {
-      if (context_ == nullptr) return;
+    Borrowed(const Borrowed&) = delete;
+    ~Borrowed() {
       const std::lock_guard<std::mutex> lock(package_.mutex_);
       package_.free_[queue_].push_back(std::move(context_));
     }
+
+    runtime::Context& context() { return *context_; }
 
    private:
     Package& package_;
     const Queue queue_;
     std::unique_ptr<runtime::Context> context_;
   };
-  // Of GPU `gpu`, for runs in a stream of it.
-  std::unique_ptr<Borrowed> Borrow(int32_t gpu, uintptr_t stream) {
-    used_gpu_ = gpu;
-    std::unique_ptr<Borrowed> borrowed;
-    Call([&] { borrowed = std::make_unique<Borrowed>(*this, Queue{false, stream}); });
-    return borrowed;
-  }
 
- private:
   // More or fewer than there are ports are the library's error to report.
   static std::vector<runtime::Buffer> Buffers(const std::vector<uintptr_t>& addresses,
                                               const std::vector<runtime::Port>& ports) {
@@ -393,11 +372,6 @@ NB_MODULE(_runtime, module) {
            nb::sig("def __init__(self, args: tuple, positions: list[int]) -> None"))
       .def("unchanged", &Watch::Unchanged, nb::arg("args"), nb::sig("def unchanged(self, args: tuple) -> bool"),
            "Whether the tensors at the positions are those of before, with the same versions and memory.");
-  nb::class_<Package::Borrowed>(module, "Borrowed")
-      .def("run", &Package::Borrowed::Run, nb::arg("inputs"), nb::sig("def run(self, inputs: list[int]) -> None"),
-           "With inputs at these addresses.")
-      .def("output", &Package::Borrowed::Output, nb::arg("index"), "Address and bytes in the context's memory.")
-      .def("give_back", &Package::Borrowed::GiveBack);
   nb::class_<Package>(module, "Package")
       .def(nb::init<const std::string&, int32_t, int32_t>(), nb::arg("folder"), nb::arg("device"), nb::arg("threads"))
       .def("network", &Package::network)
@@ -414,9 +388,7 @@ NB_MODULE(_runtime, module) {
            "Returns the outputs as objects with __dlpack__; none where outputs are given.")
       .def("run_at", &Package::RunAt, nb::arg("inputs"), nb::arg("outputs"), nb::arg("gpu"), nb::arg("stream"),
            nb::sig("def run_at(self, inputs: list[int], outputs: list[int], gpu: int, stream: int) -> None"),
-           "With memory at these addresses: of the host where gpu is -1, else of that GPU, in a stream of it.")
-      .def("borrow", &Package::Borrow, nb::arg("gpu"), nb::arg("stream"), nb::keep_alive<0, 1>(),
-           "A context whose outputs stay in its memory until it is given back.");
+           "With memory at these addresses: of the host where gpu is -1, else of that GPU, in a stream of it.");
 }
 
 }  // namespace diapason::python

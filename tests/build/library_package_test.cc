@@ -1,4 +1,5 @@
 // Packages whose programs call libraries: on the cpu device with a library on the host, so that the whole way is run.
+#include <cmath>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,35 @@ TEST_F(LibraryPackage, ComputesTheNetwork) {
     const absl::StatusOr<CheckResult> check = CheckPackage(**runner, RandomInputs((*runner)->manifest(), seed));
     ASSERT_TRUE(check.ok()) << check.status();
     EXPECT_TRUE(check->ok) << check->worst;
+  }
+}
+
+// Calls of libraries keep the addresses that they were prepared with: what they read or write is copied.
+TEST_F(LibraryPackage, MemoryOfACallerThatALibraryWouldUseIsCopied) {
+  Build({"cudnn", "cublas"});
+  auto device = OpenCpuDevice(TestTarget(TargetKind::kCpu), std::make_unique<HostLibrary>()).value();
+  auto runner = PackageRunner::Load(Path("p"), device.get()).value();
+  std::vector<bool> of_library(2, false);
+  for (const Launch& launch : runner->Launches()) {
+    if (launch.kernel.library == nullptr) continue;
+    for (const DeviceBuffer* arg : launch.args) {
+      of_library[0] = of_library[0] || arg == &runner->input(0);
+      of_library[1] = of_library[1] || arg == &runner->output(0);
+    }
+  }
+  EXPECT_TRUE(of_library[0] || of_library[1]);
+  const PackageManifest& manifest = runner->manifest();
+  for (uint64_t seed : {1, 2, 3}) {
+    const std::map<std::string, Array> inputs = RandomInputs(manifest, seed);
+    const Array& image = inputs.at("image");
+    auto in = device->Allocate(static_cast<int64_t>(image.data.size())).value(), out = device->Allocate(80).value();
+    ASSERT_EQ(device->CopyIn(*in, image.data.data(), in->bytes()), absl::OkStatus());
+    ASSERT_EQ(runner->Enqueue(nullptr, {device->AddressOf(*in)}, {device->AddressOf(*out)}), absl::OkStatus());
+    EXPECT_THAT(runner->UsedInPlace(), ElementsAre(!of_library[0], !of_library[1]));
+    const Array want = Expected(network_, inputs)[0];
+    Array got = want;
+    ASSERT_EQ(device->CopyOut(got.data.data(), *out, 80), absl::OkStatus());
+    for (int64_t e = 0; e < 20; ++e) EXPECT_NEAR(got.at(e), want.at(e), 1e-4 * (1 + std::abs(want.at(e)))) << e;
   }
 }
 

@@ -40,6 +40,34 @@ def test_tensors_stay_on_the_gpu(product, operands):
     check(out, a, b)
 
 
+def test_results_keep_their_memory_and_values(product, operands):
+    a, b = operands
+    torch.cuda.synchronize()
+    kept = [(factor, product.run([a * factor, b], outputs=[torch.empty(512, 384, device="cuda")])[0]) for factor in range(1, 6)]
+    into = kept[0][1]
+    for factor in range(6, 9):  # the same memory again, then others
+        product.run([a * factor, b], outputs=[into])
+        kept.append((factor + 10, product(a * (factor + 10), b)))
+    kept[0] = (8, into)
+    for factor, result in kept:
+        check(result, a * factor, b)
+
+
+def test_memory_that_kernels_cannot_use(product, operands):
+    a, b = operands
+    odd_a, odd_b, odd_out = (torch.empty(1 + rows * columns, device="cuda")[1:].view(rows, columns) for rows, columns in ((512, 256), (256, 384), (512, 384)))
+    odd_a.copy_(a)
+    odd_b.copy_(b)
+    product.run([odd_a, odd_b], outputs=[odd_out])
+    check(odd_out, a, b)
+    # The output begins where "b" ends, less a row.
+    shared = torch.empty(255 + 512, 384, device="cuda")
+    shared[:256] = b
+    product.run([a, shared[:256]], outputs=[shared[255:]])
+    check(shared[255:], a, b)
+    check(product(a, b), a, b)
+
+
 def test_a_run_waits_for_the_callers_stream_and_is_waited_for(product, operands):
     a, b = operands
     stream = torch.cuda.Stream()
@@ -99,6 +127,41 @@ def test_sizes_of_a_plan_and_between_plans(weight, tmp_path):
     y, negative = package(x)
     torch.testing.assert_close(y, torch.relu(x @ torch.from_numpy(weight).cuda()), rtol=1e-4, atol=1e-4)
     assert torch.equal(negative, -x)
+
+
+class _Layers(torch.nn.Module):
+    """Returns what each layer computes, as transformers return their caches."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(6))
+
+    def forward(self, x):
+        results = []
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            results += [x, x.view(-1, 8, 8).permute(1, 0, 2)]
+        return results
+
+
+def test_torch_compile_with_many_results(tmp_path):
+    torch._dynamo.reset()
+    dp.explain_fallbacks(clear=True)
+    torch.manual_seed(1)
+    model = _Layers().eval().cuda()
+    run = torch.compile(model, backend="diapason", options={"cache": str(tmp_path / "cache")})
+    kept = []
+    with torch.no_grad():
+        for number in range(8):
+            x = torch.randn(32, 64, device="cuda")
+            results = run(x)
+            if number % 3 != 0:  # others are freed, and their memory is given out again
+                kept.append((x, results))
+        for x, results in kept:
+            for got, wanted in zip(results, model(x), strict=True):
+                assert got.stride() == wanted.stride()
+                torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-3)
+    assert dp.explain_fallbacks() == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -54,6 +54,28 @@ TEST(CpuDevice, RunsKernelsInOrder) {
   EXPECT_THAT(ReadFloats(*device, *y, 100), Each(6.0f));
 }
 
+TEST(CpuDevice, RedirectedLaunchesUseTheOtherMemory) {
+  auto device = Open(2);
+  auto module = device->Load(CProgram(Scale("3.0f"))).value();
+  auto x = device->Allocate(400).value(), y = device->Allocate(400).value(), z = device->Allocate(400).value();
+  WriteFloats(*device, *x, std::vector<float>(100, 2));
+  WriteFloats(*device, *y, std::vector<float>(100, 0));
+  const Kernel kernel = KernelOf("scale", {0, 1}, 100);
+  auto plan = device->MakePlan({{module.get(), kernel, {x.get(), y.get()}}, {module.get(), kernel, {y.get(), x.get()}}})
+                  .value();
+  EXPECT_TRUE(plan->CanRedirect(*y));
+  EXPECT_FALSE(plan->CanRedirect(*z)) << "no launch has it";
+  ASSERT_EQ(plan->Redirect({{y.get(), device->AddressOf(*z)}}), absl::OkStatus());
+  ASSERT_EQ(plan->Run(), absl::OkStatus());
+  EXPECT_THAT(ReadFloats(*device, *x, 100), Each(18.0f));
+  EXPECT_THAT(ReadFloats(*device, *y, 100), Each(0.0f));
+  EXPECT_THAT(ReadFloats(*device, *z, 100), Each(6.0f));
+  ASSERT_EQ(plan->Redirect({{y.get(), device->AddressOf(*y)}}), absl::OkStatus());
+  ASSERT_EQ(plan->Run(), absl::OkStatus());
+  EXPECT_THAT(ReadFloats(*device, *y, 100), Each(54.0f));
+  EXPECT_THAT(ReadFloats(*device, *z, 100), Each(6.0f));
+}
+
 TEST(CpuDevice, TimeRunsAsOftenAsAsked) {
   auto device = Open(2);
   auto module = device->Load(CProgram(Scale("2.0f"))).value();

@@ -9,6 +9,7 @@
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/runtime/device.h"
+#include "compiler/runtime/dynamic_library.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
@@ -73,6 +74,12 @@ extern "C" __global__ void late(const float* x, float* y) {
   y[threadIdx.x] = x[threadIdx.x];
 }
 extern "C" __global__ void pass(const float* x) { START WAIT }
+extern "C" __global__ void work_then_wait(const float* x, float* y) {
+  START
+  for (const long long start = clock64(); clock64() - start < 200000;) {}
+  WAIT
+  y[threadIdx.x] = x[threadIdx.x] + 1;
+}
 extern "C" __global__ void copy(const float* x, float* y) { START WAIT y[threadIdx.x] = x[threadIdx.x]; }
 )";
 
@@ -298,6 +305,126 @@ TEST_F(CudaDeviceTest, TheWaitForTheKernelInFrontIsOneForAllBefore) {
     }
     ASSERT_TRUE(device_->Fill(*z, 0).ok());
   }
+}
+
+void* Address(Device& device, const std::unique_ptr<DeviceBuffer>& buffer) { return device.AddressOf(*buffer); }
+
+TEST_F(CudaDeviceTest, RedirectedLaunchesUseTheOtherMemory) {
+  auto module = LoadSource(kSource);
+  auto x = Floats({1, 1, 1, 1}), y = Floats({2, 2, 2, 2}), z = Floats({3, 3, 3, 3}), other = Floats({5, 5, 5, 5});
+  const auto twice = [&](const std::unique_ptr<DeviceBuffer>& buffer) {
+    return Launch{module.get(), KernelOf("twice", {0}, 2, 2), {buffer.get()}, {true}};
+  };
+  for (bool parallel : {false, true}) {
+    WriteFloats(*device_, *x, {1, 1, 1, 1});
+    WriteFloats(*device_, *y, {2, 2, 2, 2});
+    WriteFloats(*device_, *other, {5, 5, 5, 5});
+    const std::vector<Launch> launches = {twice(x), twice(y), twice(x)};
+    auto plan = parallel ? device_->MakeParallelPlan(launches).value() : device_->MakePlan(launches).value();
+    EXPECT_EQ(plan->paths(), parallel ? 2 : 1);
+    ASSERT_TRUE(plan->CanRedirect(*x) && plan->CanRedirect(*y));
+    EXPECT_FALSE(plan->CanRedirect(*z)) << "no launch has it";
+    ASSERT_EQ(plan->Redirect({{x.get(), Address(*device_, other)}}), absl::OkStatus());
+    ASSERT_EQ(plan->Run(), absl::OkStatus());
+    EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(1.0f));
+    EXPECT_THAT(ReadFloats(*device_, *y, 4), Each(4.0f)) << "not redirected";
+    EXPECT_THAT(ReadFloats(*device_, *other, 4), Each(20.0f));
+    // Others keep what they have; a buffer's own address puts it back.
+    ASSERT_EQ(plan->Redirect({{y.get(), Address(*device_, z)}}), absl::OkStatus());
+    ASSERT_TRUE(plan->Time(1).ok());
+    EXPECT_THAT(ReadFloats(*device_, *other, 4), Each(80.0f));
+    EXPECT_THAT(ReadFloats(*device_, *z, 4), Each(parallel ? 12.0f : 6.0f));
+    ASSERT_EQ(plan->Redirect({{x.get(), Address(*device_, x)}, {y.get(), Address(*device_, y)}}), absl::OkStatus());
+    ASSERT_EQ(plan->Run(), absl::OkStatus());
+    EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(4.0f));
+    EXPECT_THAT(ReadFloats(*device_, *y, 4), Each(8.0f));
+    EXPECT_THAT(ReadFloats(*device_, *other, 4), Each(80.0f));
+  }
+}
+
+TEST_F(CudaDeviceTest, RunsThatWereEnqueuedKeepTheirMemory) {
+  auto module = LoadSource(kSource);
+  std::vector<std::unique_ptr<DeviceBuffer>> outs;
+  for (int i = 0; i < 5; ++i) outs.push_back(Floats({0}));
+  auto plan = device_->MakePlan({{module.get(), KernelOf("spin", {0}, 1), {outs[0].get()}}}).value();  // 1 ms
+  for (int i = 1; i < 5; ++i) {
+    ASSERT_EQ(plan->Enqueue(nullptr), absl::OkStatus());
+    ASSERT_EQ(plan->Redirect({{outs[0].get(), Address(*device_, outs[i])}}), absl::OkStatus());
+  }
+  ASSERT_EQ(plan->Run(), absl::OkStatus());  // on the device's own stream
+  int (*wait)() = nullptr;
+  const auto cuda = DynamicLibrary::Open({"libcuda.so.1"});
+  ASSERT_TRUE(cuda != nullptr && cuda->Find("cuCtxSynchronize", wait));
+  ASSERT_EQ(wait(), 0);
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(ReadFloats(*device_, *outs[i], 1), Each(1.0f)) << i;
+}
+
+TEST_F(CudaDeviceTest, RedirectedLaunchesKeepSharedMemoryAndClusters) {
+  auto module = LoadSource(kSource);
+  std::vector<float> values(20000);
+  for (int i = 0; i < 20000; ++i) values[i] = i;
+  auto x = Floats(values), y = device_->Allocate(80000).value(), z = device_->Allocate(80000).value();
+  Kernel reverse = KernelOf("reverse_shared", {0, 1}, 1, 256);
+  reverse.shared_bytes = 80000;
+  auto plan = device_->MakePlan({{module.get(), reverse, {x.get(), y.get()}}}).value();
+  ASSERT_EQ(plan->Redirect({{y.get(), Address(*device_, z)}}), absl::OkStatus());
+  ASSERT_EQ(plan->Run(), absl::OkStatus());
+  const std::vector<float> got = ReadFloats(*device_, *z, 20000);
+  for (int i = 0; i < 20000; ++i) ASSERT_EQ(got[i], 19999 - i);
+
+  if (std::stoi(device_->facts().arch.substr(3)) < 90) GTEST_SKIP() << device_->facts().arch << " has no clusters";
+  auto clusters = LoadSource(kClusterSource);
+  auto out = device_->Allocate(4 * 32).value(), other = device_->Allocate(4 * 32).value();
+  for (int cluster : {2, 4, 8}) {
+    Kernel kernel = KernelOf("ranks", {0}, 32, 32);
+    kernel.cluster = cluster;
+    auto ranks = device_->MakePlan({{clusters.get(), kernel, {out.get()}}}).value();
+    ASSERT_EQ(device_->Fill(*out, 0), absl::OkStatus());
+    ASSERT_EQ(ranks->Redirect({{out.get(), Address(*device_, other)}}), absl::OkStatus());
+    ASSERT_EQ(ranks->Run(), absl::OkStatus());
+    const std::vector<float> found = ReadFloats(*device_, *other, 32);
+    for (int i = 0; i < 32; ++i) ASSERT_EQ(found[i], 100 * cluster + i % cluster) << cluster << " block " << i;
+    EXPECT_THAT(ReadFloats(*device_, *out, 32), Each(0.0f));
+  }
+}
+
+// What a kernel that starts early reads is right after a redirection, and it still starts early.
+TEST_F(CudaDeviceTest, RedirectedLaunchesStartEarlyAsBefore) {
+  if (std::stoi(device_->facts().arch.substr(3)) < 90)
+    GTEST_SKIP() << device_->facts().arch << " starts no kernel early";
+  auto module = LoadSource(kEarlySource);
+  std::vector<std::unique_ptr<DeviceBuffer>> chain, others;
+  for (int i = 0; i < 9; ++i) {
+    chain.push_back(Floats({0, 0}));
+    others.push_back(Floats({0, 0}));
+  }
+  const auto make = [&](bool overlap) {
+    std::vector<Launch> launches;
+    for (int i = 0; i < 8; ++i) {
+      launches.push_back(
+          {module.get(), KernelOf("work_then_wait", {}, 1, 2), {chain[i].get(), chain[i + 1].get()}, {false, true}});
+      launches.back().kernel.overlap = overlap;
+    }
+    return device_->MakePlan(launches).value();
+  };
+  auto strict = make(false), early = make(true);
+  const auto seconds = [](Plan& plan) { return plan.Time(20).value(); };
+  seconds(*strict), seconds(*early);
+  const double in_order = seconds(*strict), before = seconds(*early);
+  EXPECT_LT(before, 0.8 * in_order);
+  for (int run = 1; run <= 50; ++run) {
+    auto& to = run % 2 != 0 ? others : chain;
+    std::vector<Redirection> redirections;
+    for (int i = 0; i < 9; ++i) redirections.push_back({chain[i].get(), Address(*device_, to[i])});
+    ASSERT_EQ(early->Redirect(redirections), absl::OkStatus());
+    WriteFloats(*device_, *to[0], {static_cast<float>(run), 0.5f});
+    ASSERT_EQ(early->Run(), absl::OkStatus());
+    ASSERT_THAT(ReadFloats(*device_, *to[8], 2), ElementsAre(run + 8, 8.5f)) << run;
+  }
+  const double after = seconds(*early);
+  std::printf("8 kernels, 20 times: %.0f us in order, %.0f us with early starts, %.0f us redirected\n", in_order * 1e6,
+              before * 1e6, after * 1e6);
+  EXPECT_LT(after, 0.8 * in_order);
 }
 
 TEST_F(CudaDeviceTest, ViewsShareTheMemory) {

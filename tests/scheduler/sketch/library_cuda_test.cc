@@ -108,6 +108,13 @@ TEST_P(LibraryCudaTest, RunsInGraphsAndIsTimed) {
     auto first = executable->MakePlan(16), second = executable->MakePlan();
     ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
     for (int i = 0; i < 3; ++i) ASSERT_TRUE((*first)->Run().ok() && (*second)->Run().ok());
+    int of_library = 0;
+    for (const Kernel& kernel : executable->program().kernels) {
+      if (kernel.library == nullptr) continue;
+      for (int arg : kernel.args) EXPECT_FALSE((*second)->CanRedirect(*executable->buffer(arg)));
+      ++of_library;
+    }
+    EXPECT_GE(of_library, 1);
     const absl::StatusOr<Timing> timing = MeasureExecutable(*executable, {});
     ASSERT_TRUE(timing.ok()) << timing.status();
     EXPECT_GT(MedianSeconds(*timing), 5e-7);
