@@ -1,12 +1,16 @@
 # Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to templates that all of them
-# instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 24 sources.
-# Names of anonymous namespaces are shared within a room, so they differ. Sources under ALONE are compiled alone.
+# instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 24 sources,
+# or 8 of a test program. Names of anonymous namespaces are shared within a room, so they differ. Sources under ALONE are
+# compiled alone.
 # -DDIAPASON_UNITY=OFF compiles each source alone, which is quicker while one source is being worked on and shows includes
 # that are missing.
 option(DIAPASON_UNITY "Compile several sources of a room as one" ON)
+if(DIAPASON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes included sources for headers
+endif()
 set(CMAKE_UNITY_BUILD ${DIAPASON_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 set(most_sources_together 24)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE ${most_sources_together})
 
 # diapason_batches(TARGET): batches of equal size, none of which has more than that many sources.
 function(diapason_batches target)
