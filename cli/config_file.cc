@@ -22,13 +22,13 @@ absl::Status Wrong(const std::string& path, int line, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ", line ", line, ": ", what));
 }
 
-absl::Status Collect(const toml::table& table, const std::vector<std::string>& command, ConfigFile& file) {
+absl::Status CollectSettings(const toml::table& table, const std::vector<std::string>& command, ConfigFile& file) {
   for (const auto& [name, node] : table) {
     const std::string key(name.str());
     if (const toml::table* section = node.as_table()) {
       std::vector<std::string> below = command;
       below.push_back(key);
-      RETURN_IF_ERROR(Collect(*section, below, file));
+      RETURN_IF_ERROR(CollectSettings(*section, below, file));
       continue;
     }
     ConfigFile::Entry entry{command, key, "", LineOf(node)};
@@ -63,7 +63,7 @@ absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
                               "); write lines as in tracker = \"10.0.0.1:9190\""));
   ConfigFile read;
   read.path = path;
-  RETURN_IF_ERROR(Collect(parsed.table(), {}, read));
+  RETURN_IF_ERROR(CollectSettings(parsed.table(), {}, read));
   std::stable_sort(read.entries.begin(), read.entries.end(),
                    [](const auto& a, const auto& b) { return a.line < b.line; });
   return read;

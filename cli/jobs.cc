@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<ServiceClient>> Connect(const JobFlags& flags) {
   return ServiceClient::Connect(flags.service, options);
 }
 
-std::string TimeText(int64_t nanos) {
+std::string LocalTimeText(int64_t nanos) {
   if (nanos == 0) return "-";
   const std::time_t seconds = static_cast<std::time_t>(nanos / 1'000'000'000);
   std::tm parts{};
@@ -264,7 +264,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
     const v1::JobProgress& p = job.progress();
     table.AddRow({absl::StrCat(job.id()), JobStateName(job), job.spec().model(), job.spec().target(),
                   absl::StrCat(p.trials()), Digits(p.trials_per_second()), Duration(p.estimated_us() * 1e-6),
-                  TimeText(job.submitted_at()), job.owner().empty() ? "-" : job.owner(), job.text()});
+                  LocalTimeText(job.submitted_at()), job.owner().empty() ? "-" : job.owner(), job.text()});
   }
   session.out << table.ToString() << Count(static_cast<int64_t>(jobs.size()), "job") << "\n";
   return absl::OkStatus();
@@ -275,8 +275,8 @@ void PrintJob(std::ostream& out, const v1::Job& job) {
   out << "job " << job.id() << " is " << JobStateName(job) << (job.text().empty() ? "" : ": ") << job.text() << "\n"
       << "model      " << job.spec().model() << " for " << job.spec().target() << "\n";
   if (!job.owner().empty()) out << "owner      " << job.owner() << "\n";
-  out << "submitted  " << TimeText(job.submitted_at()) << ", started " << TimeText(job.started_at()) << ", ended "
-      << TimeText(job.ended_at()) << "\n"
+  out << "submitted  " << LocalTimeText(job.submitted_at()) << ", started " << LocalTimeText(job.started_at())
+      << ", ended " << LocalTimeText(job.ended_at()) << "\n"
       << "trials     " << p.trials();
   if (job.spec().trials() > 0) out << " of " << job.spec().trials();
   out << ", " << p.failed() << " failed, " << Digits(p.trials_per_second()) << "/s";

@@ -58,7 +58,7 @@ void ForgetOldState(const std::string& state, int64_t epoch) {
 }
 
 // Where other hosts reach what listens there: "all addresses" is none that can be dialled.
-std::string Reachable(const std::string& address) {
+std::string AddressForOthers(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);
   return host == "0.0.0.0" || host == "[::]" ? HostName() + address.substr(colon) : address;
@@ -179,7 +179,7 @@ absl::StatusOr<bool> Serving::TryTake(std::unique_ptr<ServiceLease>& lease) {
       ASSIGN_OR_RETURN(
           lease, ServiceLease::Open(flags_.history, std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000))));
     }
-    return lease->Take(Reachable(flags_.listen), holder);
+    return lease->Take(AddressForOthers(flags_.listen), holder);
   };
   absl::StatusOr<bool> taken = attempt();
   if (!taken.ok()) {
@@ -205,12 +205,13 @@ absl::Status Serving::Act(ServiceLease* lease) {
   const auto credentials = options_.jobs.credentials;
   ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(options_));
   if (lease != nullptr) {
-    lease->SetAddress(Reachable(server->address()));
+    lease->SetAddress(AddressForOthers(server->address()));
     LogEvent(LogLevel::kInfo, "lease_taken", {{"address", server->address()}});
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
-                   StartWorkers(flags_.launch, flags_.tracker.empty() ? Reachable(server->address()) : flags_.tracker,
-                                server->tracker(), credentials, OwnerOfFile(flags_.history)));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<WorkerPool> pool,
+      StartWorkers(flags_.launch, flags_.tracker.empty() ? AddressForOthers(server->address()) : flags_.tracker,
+                   server->tracker(), credentials, OwnerOfFile(flags_.history)));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags_.service, [&server] { return server->Metrics(); }));
   if (self_check_ == nullptr) {

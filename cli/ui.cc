@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<int64_t>> RecordsToExplain(History& history, int64_t 
   return ids;
 }
 
-absl::Status RunReport(const ReportFlags& flags, Session& session) {
+absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<HistoryFeed> feed, HistoryFeed::Open(flags.history));
   nlohmann::ordered_json records = nlohmann::ordered_json::object();
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, RecordsToExplain(feed->history(), flags.details));
@@ -121,7 +121,8 @@ void AddReport(CLI::App& app, CommandBody& chosen) {
       ->type_name("FILE");
   AddWhole(command, "--details", &flags->details, 0, 100000,
            "Best records that come with loops, source and features, the slowest tasks first (default 40)");
-  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunReport(*flags, session); }; });
+  command->callback(
+      [&chosen, flags] { chosen = [flags](Session& session) { return RunReportCommand(*flags, session); }; });
 }
 
 }  // namespace diapason

@@ -1,10 +1,25 @@
-# Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to headers and to templates that
-# all of them use, and the whole tree takes a third of the time. Names of anonymous namespaces are then shared within a room;
-# sources under ALONE are compiled alone, because they use names that others use as well, or classes of their own in ones that headers name. -DDIAPASON_UNITY=OFF compiles each
-# source alone, which is quicker while one source is being worked on and shows includes that are missing.
+# Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to templates that all of them
+# instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 24 sources,
+# or 8 of a test program. Names of anonymous namespaces are shared within a room, so they differ. Sources under ALONE are
+# compiled alone.
+# -DDIAPASON_UNITY=OFF compiles each source alone, which is quicker while one source is being worked on and shows includes
+# that are missing.
 option(DIAPASON_UNITY "Compile several sources of a room as one" ON)
+if(DIAPASON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes included sources for headers
+endif()
 set(CMAKE_UNITY_BUILD ${DIAPASON_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(most_sources_together 24)
+
+# diapason_batches(TARGET): batches of equal size, none of which has more than that many sources.
+function(diapason_batches target)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  math(EXPR batches "(${count} + ${most_sources_together} - 1) / ${most_sources_together}")
+  math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
+endfunction()
 
 # diapason_alone(TARGET FILE...)
 function(diapason_alone target)
@@ -14,10 +29,16 @@ endfunction()
 # A room of the house (docs/architecture.md) is one static library. Headers are reached as "compiler/tensor/expr.h" from
 # the top; only what DEPS names is linked, so a room that is not named cannot be used.
 #
-#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ...)
+#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ... SEARCHES)
+#
+# SEARCHES: tuning spends its time here, so it is compiled with -O2.
 function(diapason_room name)
-  cmake_parse_arguments(ROOM "" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
+  cmake_parse_arguments(ROOM "SEARCHES" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(diapason_${name} STATIC ${ROOM_SRCS})
+  diapason_batches(diapason_${name})
+  if(ROOM_SEARCHES)
+    target_compile_options(diapason_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+  endif()
   diapason_alone(diapason_${name} ${ROOM_ALONE})
   target_include_directories(diapason_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(diapason_${name} PUBLIC ${ROOM_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})

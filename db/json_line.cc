@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kLineFormat = 1;
 // No record comes near it; a file without line ends must not fill the memory.
 constexpr size_t kMaxLineBytes = size_t{256} << 20;
 
@@ -206,8 +206,8 @@ absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text) {
   if (json.is_discarded()) return absl::InvalidArgumentError("it is no JSON");
   std::string complaint;
   Fields fields(json, &complaint);
-  if (const int64_t format = fields.Int("format"); format != kFormat)
-    fields.Complain(absl::StrCat("its format is ", format, " and this program reads ", kFormat));
+  if (const int64_t format = fields.Int("format"); format != kLineFormat)
+    fields.Complain(absl::StrCat("its format is ", format, " and this program reads ", kLineFormat));
   HistoryLine line;
   if (fields.Has("workload_key")) {
     line.workload_key = CleanUtf8(fields.Text("workload_key"));

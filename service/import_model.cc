@@ -40,9 +40,9 @@ std::string Gib(int64_t bytes) {
 }
 
 // One import: the process, and what is made of its end.
-class Import {
+class ModelImport {
  public:
-  explicit Import(const ImportRequest& request) : request_(request), limits_(request.limits) {
+  explicit ModelImport(const ImportRequest& request) : request_(request), limits_(request.limits) {
     if (limits_.memory_bytes <= 0) limits_.memory_bytes = HostMemoryBytes() / 2;
   }
 
@@ -181,8 +181,10 @@ SymbolSizes ImportedModel::Sizes() const {
   return sizes;
 }
 
-absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request) { return Import(request).Run(); }
+absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request) { return ModelImport(request).Run(); }
 
-absl::StatusOr<ModelDescription> DescribeModelFile(const ImportRequest& request) { return Import(request).Describe(); }
+absl::StatusOr<ModelDescription> DescribeModelFile(const ImportRequest& request) {
+  return ModelImport(request).Describe();
+}
 
 }  // namespace diapason

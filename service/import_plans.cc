@@ -15,7 +15,7 @@ namespace diapason {
 namespace {
 
 // Constants by their contents.
-class Constants {
+class PlanConstants {
  public:
   // Makes equal constants of this network and of those before one.
   void Unite(Network& network) {
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, con
   const std::vector<DimCombination> combinations = CombinationsOf(dims);
   request.prove_padding = request.prove_padding && !dims.empty();
   std::vector<ImportedPlan> plans;
-  Constants constants;
+  PlanConstants constants;
   for (const DimCombination& combination : combinations) {
     request.options.dims = combination.sizes;
     request.least = LeastSizes(dims, combination.sizes);

@@ -24,7 +24,7 @@ int64_t FirstIdOfAJudge() {
   static std::atomic<int64_t> judges{0};
   return kFirstId + kIdsOfAJudge * judges++;
 }
-constexpr double kLook = 0.5;  // seconds between looks at *stop
+constexpr double kJudgeLook = 0.5;  // seconds between looks at *stop
 // Big networks on slow processors: the reference alone takes a minute or more.
 constexpr double kRunTimeout = 60, kVerifyTimeout = 540;
 
@@ -101,7 +101,7 @@ absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measuremen
       client_.Cancel();
       return absl::CancelledError("stopped while the network was checked");
     }
-    ASSIGN_OR_RETURN(const std::vector<MeasurementResult> results, client_.Next(kLook));
+    ASSIGN_OR_RETURN(const std::vector<MeasurementResult> results, client_.Next(kJudgeLook));
     for (const MeasurementResult& result : results) {
       if (result.id != id) continue;  // of the tuner, given up
       const MeasureError* error = std::get_if<MeasureError>(&result.outcome);

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kCallTimeout{10000};
+constexpr std::chrono::milliseconds kAgentCallTimeout{10000};
 constexpr std::chrono::milliseconds kLeaseWait{20000};
 constexpr int kOutcomesPerReport = 128;
 
@@ -142,8 +142,9 @@ absl::Status WorkerAgent::Impl::Register() {
   request.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
   for (const v1::DeviceDescription& device : pipeline_->devices()) *request.add_devices() = device;
   v1::RegisterResponse response;
-  absl::Status status = lease_call_.Run(
-      kCallTimeout, [&](grpc::ClientContext& context) { return (*stub_)->Register(&context, request, &response); });
+  absl::Status status = lease_call_.Run(kAgentCallTimeout, [&](grpc::ClientContext& context) {
+    return (*stub_)->Register(&context, request, &response);
+  });
   if (status.ok()) status = CheckMessage(response);
   // Looked into once for each new reason.
   if (IsTransient(status) && status.message() != unexplained_) {
@@ -209,7 +210,7 @@ void WorkerAgent::Impl::LeaseLoop() {
     v1::LeaseResponse response;
     const size_t at = peer_->current();
     absl::Status status =
-        !registered ? Register() : lease_call_.Run(kLeaseWait + kCallTimeout, [&](grpc::ClientContext& context) {
+        !registered ? Register() : lease_call_.Run(kLeaseWait + kAgentCallTimeout, [&](grpc::ClientContext& context) {
           return (*stub_)->Lease(&context, request, &response);
         });
     if (status.ok()) {
@@ -417,8 +418,9 @@ void WorkerAgent::Impl::ReportLoop() {
     v1::ReportRequest request = MakeReport();
     v1::ReportResponse response;
     const size_t at = peer_->current();
-    absl::Status status = report_call_.Run(
-        kCallTimeout, [&](grpc::ClientContext& context) { return (*stub_)->Report(&context, request, &response); });
+    absl::Status status = report_call_.Run(kAgentCallTimeout, [&](grpc::ClientContext& context) {
+      return (*stub_)->Report(&context, request, &response);
+    });
     if (status.ok()) status = CheckMessage(response);
     if (status.ok()) {
       backoff.Reset();

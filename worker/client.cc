@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kCallTimeout{15000};
+constexpr std::chrono::milliseconds kClientCallTimeout{15000};
 constexpr std::chrono::milliseconds kNextWait{20000};
 // Sending may wait for room in the queue; each call in it has a deadline of its own.
 constexpr std::chrono::milliseconds kWholeSubmit = std::chrono::hours(1);
@@ -212,7 +212,7 @@ absl::Status MeasureClient::Impl::Open() {
   v1::OpenResponse response;
   CallGuard guard;
   RETURN_IF_ERROR(
-      guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
+      guard.Run(kClientCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
   std::lock_guard lock(mutex_);
   queue_ = response.queue();
   acknowledged_ = 0;
@@ -223,7 +223,7 @@ absl::Status MeasureClient::Impl::Open() {
 absl::Status MeasureClient::Impl::Connect() {
   CallGuard guard;
   RETURN_IF_ERROR(Insist(
-      guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); },
+      guard, kClientCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); },
       options_.connect_seconds >= 0 ? options_.connect_seconds : options_.give_up_seconds));
   {
     std::lock_guard lock(mutex_);
@@ -258,8 +258,8 @@ absl::Status MeasureClient::Impl::Send(const Requests& requests) {
     }
     v1::SubmitResponse response;
     while (true) {
-      absl::Status status =
-          guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Submit(&c, message, &response); });
+      absl::Status status = guard.Run(kClientCallTimeout,
+                                      [&](grpc::ClientContext& c) { return measure_->Submit(&c, message, &response); });
       if (status.ok()) break;
       // Full: results are being fetched by the receiver.
       if (!absl::IsResourceExhausted(status)) return status;
@@ -293,19 +293,19 @@ void MeasureClient::Impl::ReceiveLoop() {
   while (true) {
     v1::NextResponse response;
     std::string asked;
-    absl::Status status =
-        Insist(receive_call_, kNextWait + kCallTimeout, [&](grpc::ClientContext& context, const std::string& queue) {
-          v1::NextRequest request;
-          asked = queue;
-          request.set_queue(queue);
-          {
-            std::lock_guard lock(mutex_);
-            request.set_acknowledged(acknowledged_);
-            request.set_incarnation(incarnation_);
-          }
-          request.set_max_wait_ms(static_cast<uint32_t>(kNextWait.count()));
-          return measure_->Next(&context, request, &response);
-        });
+    absl::Status status = Insist(receive_call_, kNextWait + kClientCallTimeout,
+                                 [&](grpc::ClientContext& context, const std::string& queue) {
+                                   v1::NextRequest request;
+                                   asked = queue;
+                                   request.set_queue(queue);
+                                   {
+                                     std::lock_guard lock(mutex_);
+                                     request.set_acknowledged(acknowledged_);
+                                     request.set_incarnation(incarnation_);
+                                   }
+                                   request.set_max_wait_ms(static_cast<uint32_t>(kNextWait.count()));
+                                   return measure_->Next(&context, request, &response);
+                                 });
     {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
@@ -380,7 +380,7 @@ void MeasureClient::Impl::Cancel() {
   v1::CancelResponse response;
   CallGuard guard;
   absl::Status status =
-      guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Cancel(&c, request, &response); });
+      guard.Run(kClientCallTimeout, [&](grpc::ClientContext& c) { return measure_->Cancel(&c, request, &response); });
   if (status.ok()) return;
   // A tracker that does not hear it: nothing will be waited for all the same.
   v1::MeasureResult message;
@@ -403,7 +403,7 @@ absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response)
   CallGuard guard;
   return ListAllWorkers(
       [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
-        return guard.Run(kCallTimeout,
+        return guard.Run(kClientCallTimeout,
                          [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &page); });
       },
       response);

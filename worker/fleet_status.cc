@@ -11,7 +11,7 @@
 namespace diapason {
 namespace {
 
-constexpr std::chrono::milliseconds kCallTimeout{10000};
+constexpr std::chrono::milliseconds kStatusCallTimeout{10000};
 
 std::string StateText(v1::DeviceState state) {
   switch (state) {
@@ -65,7 +65,7 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
     const size_t at = peer.current();
     absl::Status status = ListAllWorkers(
         [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
-          return call.Run(kCallTimeout,
+          return call.Run(kStatusCallTimeout,
                           [&](grpc::ClientContext& context) { return stub->ListWorkers(&context, request, &page); });
         },
         response);

@@ -10,7 +10,7 @@ namespace diapason {
 namespace {
 
 // The axes along which a node reduces its first input; empty if it does not, or drops them from its result.
-std::vector<int64_t> ReducedAxes(const Node& node, int64_t rank) {
+std::vector<int64_t> AxesReducedBy(const Node& node, int64_t rank) {
   const auto axis = [&] {
     const int64_t given = node.attributes.Int("axis", -1);
     return given < 0 ? given + rank : given;
@@ -40,7 +40,7 @@ std::vector<int64_t> Rows::PerRow() const {
 std::optional<Rows> RowsReducedBy(const Network& network, const Node& node) {
   Rows rows;
   rows.shape = network.tensors[node.inputs[0]].type.shape;
-  rows.axes = ReducedAxes(node, static_cast<int64_t>(rows.shape.size()));
+  rows.axes = AxesReducedBy(node, static_cast<int64_t>(rows.shape.size()));
   if (rows.PerRow() == rows.shape) return std::nullopt;
   return rows;
 }

@@ -9,14 +9,13 @@
 namespace diapason {
 namespace {
 
-using Kind = ValueRange::Kind;
 using Ranges = std::vector<ValueRange>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMostExponent = 80;  // exp() of it is finite in float32
 
-Kind Worst(const Ranges& inputs) {
-  Kind worst = Kind::kFinite;
+ValueRange::Kind Worst(const Ranges& inputs) {
+  ValueRange::Kind worst = ValueRange::Kind::kFinite;
   for (const ValueRange& input : inputs) worst = std::max(worst, input.kind);
   return worst;
 }
@@ -29,7 +28,8 @@ ValueRange Product(const ValueRange& a, const ValueRange& b) {
   const auto positive = [](const ValueRange& x) { return x.lower > 0 && x.finite(); };
   ValueRange product;
   product.kind = std::max(a.kind, b.kind);
-  if (product.kind == Kind::kFiniteOrLow && !positive(a) && !positive(b)) product.kind = Kind::kAny;
+  if (product.kind == ValueRange::Kind::kFiniteOrLow && !positive(a) && !positive(b))
+    product.kind = ValueRange::Kind::kAny;
   double lower = kInfinity, upper = -kInfinity;
   for (double x : {a.lower, a.upper}) {
     for (double y : {b.lower, b.upper}) {
@@ -46,12 +46,12 @@ ValueRange Product(const ValueRange& a, const ValueRange& b) {
 ValueRange Square(const ValueRange& x) {
   const double most = std::max(std::abs(x.lower), std::abs(x.upper));
   const double least = x.lower > 0 ? x.lower : x.upper < 0 ? -x.upper : 0;
-  return {x.finite() ? Kind::kFinite : Kind::kAny, least * least, most * most};
+  return {x.finite() ? ValueRange::Kind::kFinite : ValueRange::Kind::kAny, least * least, most * most};
 }
 
 ValueRange Quotient(const ValueRange& a, const ValueRange& b) {
   if (!a.finite() || !b.finite() || (b.lower <= 0 && b.upper >= 0)) return {};
-  return {Kind::kFinite, a.lower >= 0 && b.lower > 0 ? 0 : -kInfinity, kInfinity};
+  return {ValueRange::Kind::kFinite, a.lower >= 0 && b.lower > 0 ? 0 : -kInfinity, kInfinity};
 }
 
 ValueRange Power(const ValueRange& base, const ValueRange& exponent) {
@@ -60,10 +60,10 @@ ValueRange Power(const ValueRange& base, const ValueRange& exponent) {
   if (e == 2) return Square(base);
   if (base.lower > 0 || (base.lower >= 0 && e >= 0)) {
     const double first = std::pow(base.lower, e), last = std::pow(base.upper, e);
-    return {Kind::kFinite, std::min(first, last), std::max(first, last)};
+    return {ValueRange::Kind::kFinite, std::min(first, last), std::max(first, last)};
   }
   if (e < 0 || e != std::floor(e)) return {};
-  return {Kind::kFinite, std::fmod(e, 2) == 0 ? 0 : -kInfinity, kInfinity};
+  return {ValueRange::Kind::kFinite, std::fmod(e, 2) == 0 ? 0 : -kInfinity, kInfinity};
 }
 
 ValueRange Selection(const Ranges& inputs, size_t first) {
@@ -76,24 +76,24 @@ ValueRange Selection(const Ranges& inputs, size_t first) {
 
 // With bounds by a function that grows.
 template <typename F>
-ValueRange Growing(const ValueRange& x, Kind kind, F f) {
+ValueRange Growing(const ValueRange& x, ValueRange::Kind kind, F f) {
   return {kind, f(x.lower), f(x.upper)};
 }
 
 // Functions of one number whose result has bounds of its own and which -inf does not harm.
 ValueRange Bounded(const ValueRange& x, double lower, double upper) {
-  return {x.kind == Kind::kAny ? Kind::kAny : Kind::kFinite, lower, upper};
+  return {x.kind == ValueRange::Kind::kAny ? ValueRange::Kind::kAny : ValueRange::Kind::kFinite, lower, upper};
 }
 
 ValueRange Exponential(const ValueRange& x) {
-  if (x.kind == Kind::kAny || x.upper > kMostExponent) return {Kind::kAny, 0, kInfinity};
-  return {Kind::kFinite, std::exp(x.lower), std::exp(x.upper)};
+  if (x.kind == ValueRange::Kind::kAny || x.upper > kMostExponent) return {ValueRange::Kind::kAny, 0, kInfinity};
+  return {ValueRange::Kind::kFinite, std::exp(x.lower), std::exp(x.upper)};
 }
 
 // Of one number; kAny for what is not here.
 ValueRange Unary(const Node& node, const ValueRange& x) {
   const std::string& op = node.op;
-  const Kind kept = x.kind, whole = x.finite() ? Kind::kFinite : Kind::kAny;
+  const ValueRange::Kind kept = x.kind, whole = x.finite() ? ValueRange::Kind::kFinite : ValueRange::Kind::kAny;
   static const std::set<std::string> kTotal = {"leaky_relu", "elu",    "hard_swish", "gelu", "gelu_tanh",
                                                "softplus",   "mish",   "celu",       "selu", "thresholded_relu",
                                                "swish",      "shrink", "asinh"};
@@ -101,7 +101,8 @@ ValueRange Unary(const Node& node, const ValueRange& x) {
   if (op == "neg") return {whole, -x.upper, -x.lower};
   if (op == "abs") return {whole, std::sqrt(Square(x).lower), std::max(std::abs(x.lower), std::abs(x.upper))};
   if (op == "relu")
-    return Growing(x, kept == Kind::kAny ? kept : Kind::kFinite, [](double v) { return std::max(v, 0.0); });
+    return Growing(x, kept == ValueRange::Kind::kAny ? kept : ValueRange::Kind::kFinite,
+                   [](double v) { return std::max(v, 0.0); });
   if (op == "sigmoid" || op == "hard_sigmoid") return Bounded(x, 0, 1);
   if (op == "tanh" || op == "erf" || op == "softsign") return Bounded(x, -1, 1);
   if (op == "sign") return Bounded(x, -1, 1);
@@ -112,31 +113,32 @@ ValueRange Unary(const Node& node, const ValueRange& x) {
   if (op == "round") return Growing(x, kept, [](double v) { return std::nearbyint(v); });
   if (op == "exp") return Exponential(x);
   const bool defined = x.finite() && (op == "sqrt" ? x.lower >= 0 : x.lower > 0);
-  if (op == "sqrt" && defined) return Growing(x, Kind::kFinite, [](double v) { return std::sqrt(v); });
-  if (op == "log" && defined) return Growing(x, Kind::kFinite, [](double v) { return std::log(v); });
-  if (op == "rsqrt" && defined) return {Kind::kFinite, 1 / std::sqrt(x.upper), 1 / std::sqrt(x.lower)};
-  if (op == "reciprocal" && x.finite() && x.upper < 0) return {Kind::kFinite, 1 / x.upper, 1 / x.lower};
-  if (op == "reciprocal" && defined) return {Kind::kFinite, 1 / x.upper, 1 / x.lower};
+  if (op == "sqrt" && defined) return Growing(x, ValueRange::Kind::kFinite, [](double v) { return std::sqrt(v); });
+  if (op == "log" && defined) return Growing(x, ValueRange::Kind::kFinite, [](double v) { return std::log(v); });
+  if (op == "rsqrt" && defined) return {ValueRange::Kind::kFinite, 1 / std::sqrt(x.upper), 1 / std::sqrt(x.lower)};
+  if (op == "reciprocal" && x.finite() && x.upper < 0) return {ValueRange::Kind::kFinite, 1 / x.upper, 1 / x.lower};
+  if (op == "reciprocal" && defined) return {ValueRange::Kind::kFinite, 1 / x.upper, 1 / x.lower};
   if (op == "clip") {
     const double low = node.attributes.Float("min", -kInfinity), high = node.attributes.Float("max", kInfinity);
-    return {kept == Kind::kFiniteOrLow && low > -kInfinity ? Kind::kFinite : kept, std::max(x.lower, low),
-            std::min(std::max(x.upper, low), high)};
+    return {kept == ValueRange::Kind::kFiniteOrLow && low > -kInfinity ? ValueRange::Kind::kFinite : kept,
+            std::max(x.lower, low), std::min(std::max(x.upper, low), high)};
   }
   return {};
 }
 
 ValueRange Binary(const Node& node, const ValueRange& a, const ValueRange& b) {
   const std::string& op = node.op;
-  const Kind worst = std::max(a.kind, b.kind), whole = worst == Kind::kFinite ? worst : Kind::kAny;
+  const ValueRange::Kind worst = std::max(a.kind, b.kind),
+                         whole = worst == ValueRange::Kind::kFinite ? worst : ValueRange::Kind::kAny;
   if (op == "add") return {worst, a.lower + b.lower, a.upper + b.upper};
-  if (op == "sub") return {b.finite() ? a.kind : Kind::kAny, a.lower - b.upper, a.upper - b.lower};
+  if (op == "sub") return {b.finite() ? a.kind : ValueRange::Kind::kAny, a.lower - b.upper, a.upper - b.lower};
   if (op == "mul") return node.inputs[0] == node.inputs[1] ? Square(a) : Product(a, b);
   if (op == "div") return Quotient(a, b);
   if (op == "pow") return Power(a, b);
   if (op == "minimum") return {worst, std::min(a.lower, b.lower), std::min(a.upper, b.upper)};
   if (op == "maximum") {
-    const bool bounded = worst == Kind::kFiniteOrLow && (a.finite() || b.finite());
-    return {bounded ? Kind::kFinite : worst, std::max(a.lower, b.lower), std::max(a.upper, b.upper)};
+    const bool bounded = worst == ValueRange::Kind::kFiniteOrLow && (a.finite() || b.finite());
+    return {bounded ? ValueRange::Kind::kFinite : worst, std::max(a.lower, b.lower), std::max(a.upper, b.upper)};
   }
   if ((op == "mod" || op == "fmod") && (b.lower > 0 || b.upper < 0)) return {whole};
   return {};
@@ -147,8 +149,8 @@ ValueRange Reduction(const Node& node, const ValueRange& x) {
   if (op == "reduce_max" || op == "reduce_min") return x;
   if (!x.finite()) return {};
   if (op == "reduce_mean") return x;
-  if (op == "reduce_prod") return {Kind::kFinite, x.lower >= 0 ? 0 : -kInfinity, kInfinity};
-  return {Kind::kFinite, x.lower >= 0 ? x.lower : -kInfinity, x.upper <= 0 ? x.upper : kInfinity};
+  if (op == "reduce_prod") return {ValueRange::Kind::kFinite, x.lower >= 0 ? 0 : -kInfinity, kInfinity};
+  return {ValueRange::Kind::kFinite, x.lower >= 0 ? x.lower : -kInfinity, x.upper <= 0 ? x.upper : kInfinity};
 }
 
 // Operators that move elements of their first input.
@@ -176,11 +178,13 @@ ValueRange Unchecked(const Node& node, const Ranges& inputs) {
   if (op == "pad") {
     if (node.attributes.String("mode", "constant") != "constant") return inputs[0];
     const double value = node.attributes.Float("value", 0);
-    return Selection({inputs[0], {std::isfinite(value) ? Kind::kFinite : Kind::kAny, value, value}}, 0);
+    return Selection(
+        {inputs[0], {std::isfinite(value) ? ValueRange::Kind::kFinite : ValueRange::Kind::kAny, value, value}}, 0);
   }
   if (op == "softmax") return Bounded(inputs[0], 0, 1);
   if (op.rfind("reduce_", 0) == 0) return Reduction(node, inputs[0]);
-  if (Sums(op) || op == "dequantize") return {Worst(inputs) == Kind::kFinite ? Kind::kFinite : Kind::kAny};
+  if (Sums(op) || op == "dequantize")
+    return {Worst(inputs) == ValueRange::Kind::kFinite ? ValueRange::Kind::kFinite : ValueRange::Kind::kAny};
   if (inputs.size() == 1) return Unary(node, inputs[0]);
   return inputs.size() == 2 ? Binary(node, inputs[0], inputs[1]) : ValueRange();
 }
@@ -188,11 +192,11 @@ ValueRange Unchecked(const Node& node, const Ranges& inputs) {
 }  // namespace
 
 ValueRange RangeOf(const Array& constant) {
-  ValueRange range{Kind::kFinite, kInfinity, -kInfinity};
+  ValueRange range{ValueRange::Kind::kFinite, kInfinity, -kInfinity};
   const int64_t n = constant.elements();
   const auto take = [&](double value) {
-    if (std::isnan(value) || value == kInfinity) range.kind = Kind::kAny;
-    if (value == -kInfinity) range.kind = std::max(range.kind, Kind::kFiniteOrLow);
+    if (std::isnan(value) || value == kInfinity) range.kind = ValueRange::Kind::kAny;
+    if (value == -kInfinity) range.kind = std::max(range.kind, ValueRange::Kind::kFiniteOrLow);
     range.lower = std::min(range.lower, value);
     range.upper = std::max(range.upper, value);
   };
@@ -208,17 +212,18 @@ ValueRange RangeOf(const Array& constant) {
 ValueRange RangeOf(const Network& network, const Node& node, const std::vector<ValueRange>& inputs) {
   const DType dtype = network.tensor(node.output).type.dtype;
   ValueRange range = Unchecked(node, inputs);
-  if (dtype == DType::kBool) return {Kind::kFinite, 0, 1};
+  if (dtype == DType::kBool) return {ValueRange::Kind::kFinite, 0, 1};
   if (!IsFloat(dtype)) {  // what is out of its type's range wraps
-    const bool fits =
-        range.kind == Kind::kFinite && range.lower >= (dtype == DType::kUint8 ? 0 : -128) && range.upper <= 127;
+    const bool fits = range.kind == ValueRange::Kind::kFinite && range.lower >= (dtype == DType::kUint8 ? 0 : -128) &&
+                      range.upper <= 127;
     return fits ? range : ValueRange::Finite();
   }
   if (std::abs(range.lower) < Least(dtype)) range.lower = std::min(range.lower, 0.0);
   if (std::abs(range.upper) < Least(dtype)) range.upper = std::max(range.upper, 0.0);
   if (std::isfinite(range.lower) && range.lower < -LargestOf(dtype))
-    range = {std::max(range.kind, Kind::kFiniteOrLow), -kInfinity, range.upper};
-  if (std::isfinite(range.upper) && range.upper > LargestOf(dtype)) range = {Kind::kAny, range.lower, kInfinity};
+    range = {std::max(range.kind, ValueRange::Kind::kFiniteOrLow), -kInfinity, range.upper};
+  if (std::isfinite(range.upper) && range.upper > LargestOf(dtype))
+    range = {ValueRange::Kind::kAny, range.lower, kInfinity};
   return range;
 }
 

@@ -10,9 +10,15 @@ namespace diapason {
 namespace {
 
 // Values of the enums of cublas_api.h and library_types.h.
-enum Status { kSuccess = 0, kAllocFailed = 3, kInvalidValue = 7, kArchMismatch = 8, kNotSupported = 15 };
+enum CublasStatus {
+  kCublasSuccess = 0,
+  kCublasAllocFailed = 3,
+  kInvalidValue = 7,
+  kArchMismatch = 8,
+  kCublasNotSupported = 15
+};
 enum Operation { kPlain = 0, kTransposed = 1 };
-enum DataType { kFloat = 0, kHalf = 2 };
+enum CublasDataType { kCublasFloat = 0, kCublasHalf = 2 };
 enum MathMode { kDefaultMath = 0 };
 enum ComputeType { kCompute32F = 68 };  // float32 throughout: TF32 has types of its own
 enum Algorithm { kOwnChoice = -1 };
@@ -20,7 +26,7 @@ enum Algorithm { kOwnChoice = -1 };
 // What NVIDIA recommends for Hopper; less makes it leave out split reductions.
 constexpr int64_t kWorkspace = 32 << 20;
 
-struct Opened {
+struct OpenedCublas {
   CublasApi api;
   OpenedLibrary library;
 };
@@ -35,12 +41,12 @@ class Gemm : public PreparedCall {
     const GemmCall& g = call_;
     const float one = 1, zero = 0;
     const auto narrow = [](int64_t value) { return static_cast<int>(value); };
-    const int in = g.in == DType::kFloat16 ? kHalf : kFloat;
+    const int in = g.in == DType::kFloat16 ? kCublasHalf : kCublasFloat;
     // cuBLAS reads memory by columns, so it sees every matrix of ours transposed, and is asked for c' = b' * a'.
     return api_.ToStatus(api_.Gemm(handle_, g.transpose_b ? kTransposed : kPlain, g.transpose_a ? kTransposed : kPlain,
                                    narrow(g.n), narrow(g.m), narrow(g.k), &one, operands[1], in, narrow(g.ldb),
-                                   g.stride_b, operands[0], in, narrow(g.lda), g.stride_a, &zero, operands[2], kFloat,
-                                   narrow(g.ldc), g.stride_c, narrow(g.batch), kCompute32F, kOwnChoice),
+                                   g.stride_b, operands[0], in, narrow(g.lda), g.stride_a, &zero, operands[2],
+                                   kCublasFloat, narrow(g.ldc), g.stride_c, narrow(g.batch), kCompute32F, kOwnChoice),
                          "calling cublasGemmStridedBatchedEx");
   }
 
@@ -53,8 +59,8 @@ class Gemm : public PreparedCall {
 }  // namespace
 
 absl::StatusOr<const CublasApi*> CublasApi::Get() {
-  static const Opened* const opened = [] {
-    auto* made = new Opened;
+  static const OpenedCublas* const opened = [] {
+    auto* made = new OpenedCublas;
     made->library = OpenLibraryFile(Library::kCublas);
     if (made->library.file == nullptr) return made;
     CublasApi& api = made->api;
@@ -69,10 +75,10 @@ absl::StatusOr<const CublasApi*> CublasApi::Get() {
 }
 
 absl::Status CublasApi::ToStatus(int result, const std::string& doing) const {
-  if (result == kSuccess) return absl::OkStatus();
+  if (result == kCublasSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat("cuBLAS, ", doing, ": ", GetStatusString(result));
-  if (result == kAllocFailed) return absl::ResourceExhaustedError(text);
-  if (result == kInvalidValue || result == kArchMismatch || result == kNotSupported)
+  if (result == kCublasAllocFailed) return absl::ResourceExhaustedError(text);
+  if (result == kInvalidValue || result == kArchMismatch || result == kCublasNotSupported)
     return absl::FailedPreconditionError(text);
   return absl::InternalError(text);
 }

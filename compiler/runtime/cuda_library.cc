@@ -5,14 +5,14 @@
 namespace diapason {
 namespace {
 
-struct Opened {
+struct OpenedCuda {
   CudaLibrary functions;
   std::unique_ptr<DynamicLibrary> library;
   std::string problem;
 };
 
-Opened* OpenLibrary() {
-  auto* opened = new Opened;
+OpenedCuda* OpenCuda() {
+  auto* opened = new OpenedCuda;
   opened->library = DynamicLibrary::Open({"libcuda.so.1", "libcuda.so"});
   if (opened->library == nullptr) {
     opened->problem =
@@ -42,7 +42,7 @@ Opened* OpenLibrary() {
 }  // namespace
 
 absl::StatusOr<const CudaLibrary*> CudaLibrary::Get() {
-  static const Opened* const opened = OpenLibrary();
+  static const OpenedCuda* const opened = OpenCuda();
   if (!opened->problem.empty()) return absl::UnavailableError(opened->problem);
   return &opened->functions;
 }

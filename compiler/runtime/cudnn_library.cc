@@ -11,8 +11,8 @@ namespace diapason {
 namespace {
 
 // Values of cudnn.h's enums.
-enum Status { kSuccess = 0, kAllocFailed = 1003, kBadParam = 2000, kNotSupported = 3000, kInternalError = 4000 };
-enum DataType { kFloat = 0, kHalf = 2 };
+enum CudnnStatus { kSuccess = 0, kAllocFailed = 1003, kBadParam = 2000, kNotSupported = 3000, kInternalError = 4000 };
+enum CudnnDataType { kFloat = 0, kHalf = 2 };
 enum TensorFormat { kNchw = 0, kNhwc = 1 };
 enum ConvolutionMode { kCrossCorrelation = 1 };
 enum MathType { kTensorOpMath = 1, kFmaMath = 3 };
@@ -22,7 +22,7 @@ enum NanPropagation { kNotPropagateNan = 0 };
 // More workspace than this is not worth what it displaces: FFT asks for gigabytes at times.
 constexpr size_t kMaxWorkspace = size_t{1} << 30;
 
-struct Opened {
+struct OpenedCudnn {
   CudnnApi api;
   OpenedLibrary library;
 };
@@ -131,8 +131,8 @@ absl::Status Convolution::Enqueue(absl::Span<void* const> operands, void* worksp
 }  // namespace
 
 absl::StatusOr<const CudnnApi*> CudnnApi::Get() {
-  static const Opened* const opened = [] {
-    auto* made = new Opened;
+  static const OpenedCudnn* const opened = [] {
+    auto* made = new OpenedCudnn;
     made->library = OpenLibraryFile(Library::kCudnn);
     if (made->library.file == nullptr) return made;
     CudnnApi& api = made->api;

@@ -8,14 +8,14 @@
 namespace diapason {
 namespace {
 
-struct Opened {
+struct OpenedOpenCl {
   OpenClLibrary functions;
   std::unique_ptr<DynamicLibrary> library;
   std::string problem;
 };
 
-Opened* OpenLibrary() {
-  auto* opened = new Opened;
+OpenedOpenCl* OpenOpenCl() {
+  auto* opened = new OpenedOpenCl;
   opened->library = DynamicLibrary::Open({"libOpenCL.so.1", "libOpenCL.so"});
   if (opened->library == nullptr) {
     opened->problem =
@@ -35,7 +35,7 @@ Opened* OpenLibrary() {
 }  // namespace
 
 absl::StatusOr<const OpenClLibrary*> OpenClLibrary::Get() {
-  static const Opened* const opened = OpenLibrary();
+  static const OpenedOpenCl* const opened = OpenOpenCl();
   if (!opened->problem.empty()) return absl::UnavailableError(opened->problem);
   return &opened->functions;
 }

@@ -11,7 +11,9 @@
 namespace diapason {
 namespace {
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no cuDNN call: ", why)); }
+absl::Status NoConvolution(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no cuDNN call: ", why));
+}
 
 // Where the dimensions of an image and of weights stand.
 struct Layout {
@@ -33,11 +35,12 @@ class ConvolutionMatcher {
 
   absl::StatusOr<LibraryMatch> Run(bool fused) {
     const Stage& anchor = parts_.stage(parts_.anchor());
-    if (anchor.axes.size() != 4) return No("the result has no 4 dimensions");
-    if (parts_.a()->args.size() != 4 || parts_.b()->args.size() != 4) return No("an operand has no 4 dimensions");
+    if (anchor.axes.size() != 4) return NoConvolution("the result has no 4 dimensions");
+    if (parts_.a()->args.size() != 4 || parts_.b()->args.size() != 4)
+      return NoConvolution("an operand has no 4 dimensions");
     if (parts_.a()->dtype != parts_.b()->dtype ||
         (parts_.a()->dtype != DType::kFloat32 && parts_.a()->dtype != DType::kFloat16))
-      return No("the operands are not both in float32 or float16");
+      return NoConvolution("the operands are not both in float32 or float16");
     call_.dtype = parts_.a()->dtype;
     call_.nhwc = layout_.nhwc;
     RETURN_IF_ERROR(ReadWeights());
@@ -46,10 +49,10 @@ class ConvolutionMatcher {
     match_.operands = {TakePadding(), parts_.b()->buffer};
     RETURN_IF_ERROR(CheckWindow());
     match_.repack_weights = layout_.nhwc;
-    if (fused && !TakeEpilogue()) return No("nothing that follows can be fused");
+    if (fused && !TakeEpilogue()) return NoConvolution("nothing that follows can be fused");
     TakeCast();
     match_.narrow = parts_.stage(match_.last).dtype != call_.dtype;
-    if (match_.narrow && parts_.is_output(match_.last)) return No("the result is wanted in another type");
+    if (match_.narrow && parts_.is_output(match_.last)) return NoConvolution("the result is wanted in another type");
     match_.call.what = call_;
     RETURN_IF_ERROR(match_.call.Check());
     return match_;
@@ -70,15 +73,16 @@ class ConvolutionMatcher {
       used += *axis != nullptr;
       if (*axis != nullptr ? (*axis)->extent == WeightExtent(d) : WeightExtent(d) == 1 && IsInt(parts_.b()->args[d], 0))
         return absl::OkStatus();
-      return No("the weights are not read whole");
+      return NoConvolution("the weights are not read whole");
     };
     RETURN_IF_ERROR(reduce_axis(layout_.kernel_h, &ky_));
     RETURN_IF_ERROR(reduce_axis(layout_.kernel_w, &kx_));
     RETURN_IF_ERROR(reduce_axis(layout_.in, &channel_));
-    if (used != anchor.reduce_axes.size()) return No("the reduction has other axes than window and channels");
+    if (used != anchor.reduce_axes.size())
+      return NoConvolution("the reduction has other axes than window and channels");
     const Axis& filter = anchor.axes[layout_.c];
     if (!parts_.IsAxis(parts_.b()->args[layout_.out], filter) || WeightExtent(layout_.out) != filter.extent)
-      return No("the weights are not indexed by the channels of the result");
+      return NoConvolution("the weights are not indexed by the channels of the result");
     call_.filters = filter.extent;
     call_.kernel_h = WeightExtent(layout_.kernel_h);
     call_.kernel_w = WeightExtent(layout_.kernel_w);
@@ -88,15 +92,15 @@ class ConvolutionMatcher {
   absl::Status ReadImage() {
     const Stage& anchor = parts_.stage(parts_.anchor());
     const std::vector<Expr>& index = parts_.a()->args;
-    if (!parts_.IsAxis(index[layout_.n], anchor.axes[layout_.n])) return No("the batch is moved");
+    if (!parts_.IsAxis(index[layout_.n], anchor.axes[layout_.n])) return NoConvolution("the batch is moved");
     RETURN_IF_ERROR(ReadSlide(index[layout_.h], anchor.axes[layout_.h], ky_, &down_));
     RETURN_IF_ERROR(ReadSlide(index[layout_.w], anchor.axes[layout_.w], kx_, &across_));
     RETURN_IF_ERROR(ReadChannel(index[layout_.c], anchor.axes[layout_.c]));
     const Stage& image = parts_.stage(parts_.a()->buffer);
     call_.batch = OutExtent(layout_.n);
-    if (image.axes[layout_.n].extent != call_.batch) return No("the batch is cut");
+    if (image.axes[layout_.n].extent != call_.batch) return NoConvolution("the batch is cut");
     call_.channels = image.axes[layout_.c].extent;
-    if (call_.channels != call_.groups * WeightExtent(layout_.in)) return No("the channels are cut");
+    if (call_.channels != call_.groups * WeightExtent(layout_.in)) return NoConvolution("the channels are cut");
     call_.height = image.axes[layout_.h].extent;
     call_.width = image.axes[layout_.w].extent;
     call_.out_h = OutExtent(layout_.h);
@@ -107,19 +111,19 @@ class ConvolutionMatcher {
   // stride * axis + dilation * window.
   absl::Status ReadSlide(const Expr& index, const Axis& axis, const Axis* window, Slide* slide) const {
     const Affine affine = ToAffine(index);
-    if (affine.constant != 0) return No("the window starts outside the image");
+    if (affine.constant != 0) return NoConvolution("the window starts outside the image");
     for (const auto& [term, coefficient] : affine.terms) {
-      if (coefficient < 1) return No("the window runs backwards");
+      if (coefficient < 1) return NoConvolution("the window runs backwards");
       if (term == axis.var)
         slide->stride = coefficient;
       else if (window != nullptr && term == window->var)
         slide->dilation = coefficient;
       else
-        return No("the window moves in another way than along its dimension");
+        return NoConvolution("the window moves in another way than along its dimension");
     }
-    if (axis.extent > 1 && affine.CoefficientOf(axis.var.get()) == 0) return No("the window stands still");
+    if (axis.extent > 1 && affine.CoefficientOf(axis.var.get()) == 0) return NoConvolution("the window stands still");
     if (window != nullptr && window->extent > 1 && affine.CoefficientOf(window->var.get()) == 0)
-      return No("the window has no extent");
+      return NoConvolution("the window has no extent");
     return absl::OkStatus();
   }
 
@@ -128,7 +132,7 @@ class ConvolutionMatcher {
     const int64_t in_group = WeightExtent(layout_.in);
     const Affine affine = ToAffine(index);
     bool has_channel = in_group == 1;
-    if (affine.constant != 0) return No("the channels are moved");
+    if (affine.constant != 0) return NoConvolution("the channels are moved");
     for (const auto& [term, coefficient] : affine.terms) {
       if (channel_ != nullptr && term == channel_->var && coefficient == 1) {
         has_channel = true;
@@ -138,10 +142,10 @@ class ConvolutionMatcher {
       if (term == filter.var) filters_of_group = 1;
       if (term->kind == ExprKind::kFloorDiv && term->args[0] == filter.var) filters_of_group = IntValue(term->args[1]);
       if (filters_of_group < 1 || coefficient != in_group || filter.extent % filters_of_group != 0)
-        return No("the channels are no groups");
+        return NoConvolution("the channels are no groups");
       call_.groups = filter.extent / filters_of_group;
     }
-    return has_channel ? absl::OkStatus() : No("the channels are not summed");
+    return has_channel ? absl::OkStatus() : NoConvolution("the channels are not summed");
   }
 
   // The image that the call reads: what is padded, when the padding can be the call's own.

@@ -6,14 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/schedule/gemm_axis.h"
 
 namespace diapason {
 namespace {
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no cuBLAS call: ", why)); }
+absl::Status NoGemm(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no cuBLAS call: ", why));
+}
 
 enum Tensor { kA = 0, kB = 1, kC = 2 };
-enum AxisClass { kBatch = 0, kM = 1, kN = 2, kK = 3 };
 
 // An axis, or several that move through memory as one: its extent and its distance in elements in each tensor (0: not
 // there).
@@ -29,12 +31,12 @@ class GemmMatcher {
   absl::StatusOr<LibraryMatch> Run() {
     const DType dtype = parts_.a()->dtype;
     if (dtype != parts_.b()->dtype || (dtype != DType::kFloat32 && dtype != DType::kFloat16))
-      return No("the operands are not both in float32 or float16");
+      return NoGemm("the operands are not both in float32 or float16");
     RETURN_IF_ERROR(ReadAxes());
     RETURN_IF_ERROR(Fuse());
     // cuBLAS wants results in columns; the caller turns ours around. Columns are the axis that is dense in the result.
     if (!Unit(spans_[kN], kC)) SwapSides();
-    if (!Unit(spans_[kN], kC)) return No("the result has no dense rows");
+    if (!Unit(spans_[kN], kC)) return NoGemm("the result has no dense rows");
     call_.in = dtype;
     call_.batch = spans_[kBatch].extent;
     call_.m = spans_[kM].extent;
@@ -42,7 +44,7 @@ class GemmMatcher {
     call_.k = spans_[kK].extent;
     if (!Matrix(kA, spans_[kM], spans_[kK], &call_.transpose_a, &call_.lda) ||
         !Matrix(kB, spans_[kK], spans_[kN], &call_.transpose_b, &call_.ldb))
-      return No("an operand is dense neither in rows nor in columns");
+      return NoGemm("an operand is dense neither in rows nor in columns");
     call_.ldc = spans_[kM].extent > 1 ? spans_[kM].stride[kC] : call_.n;
     call_.stride_a = spans_[kBatch].stride[kA];
     call_.stride_b = spans_[kBatch].stride[kB];
@@ -64,17 +66,17 @@ class GemmMatcher {
     const std::optional<Affine> place[3] = {parts_.FlatIndex(*parts_.a(), anchor_),
                                             parts_.FlatIndex(*parts_.b(), anchor_), parts_.FlatIndex(*result, anchor_)};
     for (const auto& one : place)
-      if (!one || one->constant != 0) return No("an operand is not read at equal distances");
+      if (!one || one->constant != 0) return NoGemm("an operand is not read at equal distances");
     const auto add = [&](const Axis& axis, bool reduce) -> absl::Status {
       if (axis.extent == 1) return absl::OkStatus();
       Span span;
       span.extent = axis.extent;
       for (int t : {kA, kB, kC}) span.stride[t] = place[t]->CoefficientOf(axis.var.get());
       for (int64_t stride : span.stride)
-        if (stride < 0) return No("an operand is read backwards");
+        if (stride < 0) return NoGemm("an operand is read backwards");
       const bool in_a = span.stride[kA] > 0, in_b = span.stride[kB] > 0;
-      if (!in_a && !in_b) return No("an axis is in neither operand");
-      if (reduce && !(in_a && in_b)) return No("an axis of the reduction is missing from an operand");
+      if (!in_a && !in_b) return NoGemm("an axis is in neither operand");
+      if (reduce && !(in_a && in_b)) return NoGemm("an axis of the reduction is missing from an operand");
       members_[reduce ? kK : in_a && in_b ? kBatch : in_a ? kM : kN].push_back(span);
       return absl::OkStatus();
     };
@@ -109,11 +111,11 @@ class GemmMatcher {
   absl::Status Fuse() {
     for (int c : {kM, kN, kK}) {
       spans_[c] = FuseInner(&members_[c]);
-      if (c == kK && !members_[c].empty()) return No("the reduction is no single distance");
+      if (c == kK && !members_[c].empty()) return NoGemm("the reduction is no single distance");
       members_[kBatch].insert(members_[kBatch].end(), members_[c].begin(), members_[c].end());
     }
     spans_[kBatch] = FuseInner(&members_[kBatch]);
-    if (!members_[kBatch].empty()) return No("there is more than one batch");
+    if (!members_[kBatch].empty()) return NoGemm("there is more than one batch");
     return absl::OkStatus();
   }
 

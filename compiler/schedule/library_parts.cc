@@ -9,7 +9,9 @@
 namespace diapason {
 namespace {
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no library call: ", why)); }
+absl::Status NoPart(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no library call: ", why));
+}
 
 bool IsZero(const Expr& e) { return e->kind == ExprKind::kFloatImm && e->fvalue == 0; }
 
@@ -57,17 +59,17 @@ absl::StatusOr<LibraryParts> LibraryParts::Create(absl::Span<const Stage* const>
   parts.outputs_ = outputs;
   for (int id = 0; id < static_cast<int>(stages.size()); ++id) {
     if (!stages[id]->reduces()) continue;
-    if (parts.anchor_ >= 0) return No("more than one stage reduces");
+    if (parts.anchor_ >= 0) return NoPart("more than one stage reduces");
     parts.anchor_ = id;
   }
-  if (parts.anchor_ < 0) return No("no stage reduces");
+  if (parts.anchor_ < 0) return NoPart("no stage reduces");
   const Stage& anchor = parts.stage(parts.anchor_);
   if (anchor.combiner != Combiner::kSum || anchor.dtype != DType::kFloat32 || anchor.body->kind != ExprKind::kMul)
-    return No("the reduction is no sum of products in float32");
+    return NoPart("the reduction is no sum of products in float32");
   parts.a_ = parts.LoadOf(anchor.body->args[0]);
   parts.b_ = parts.LoadOf(anchor.body->args[1]);
-  if (parts.a_ == nullptr || parts.b_ == nullptr) return No("a factor of the product is no tensor element");
-  if (parts.a_->buffer == parts.b_->buffer) return No("both factors are the same tensor");
+  if (parts.a_ == nullptr || parts.b_ == nullptr) return NoPart("a factor of the product is no tensor element");
+  if (parts.a_->buffer == parts.b_->buffer) return NoPart("both factors are the same tensor");
   return parts;
 }
 

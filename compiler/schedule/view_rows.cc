@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kVector = 4;       // elements of a copy of 16 bytes
 constexpr int64_t kFewChannels = 7;  // more channels, or 4, are vectors by themselves
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no rows view: ", why)); }
+absl::Status NoRows(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no rows view: ", why)); }
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -41,19 +41,19 @@ class RowsRewriter {
     std::vector<const Stage*> stages;
     for (const Stage& stage : dag_.stages()) stages.push_back(&stage);
     auto parts = LibraryParts::Create(stages, dag_.outputs());
-    if (!parts.ok()) return No("there is not one sum of products in float32");
+    if (!parts.ok()) return NoRows("there is not one sum of products in float32");
     conv_ = parts->anchor();
-    if (conv().axes.size() != 4 || conv().reduce_axes.size() != 3) return No("the reduction is no 2-D convolution");
+    if (conv().axes.size() != 4 || conv().reduce_axes.size() != 3) return NoRows("the reduction is no 2-D convolution");
     if (!MatchInput(*parts)) {
       parts = parts->Swapped();
-      if (!MatchInput(*parts)) return No("it is no convolution in NHWC without dilation along its rows");
+      if (!MatchInput(*parts)) return NoRows("it is no convolution in NHWC without dilation along its rows");
     }
     weights_ = parts->b();
     if (input_->dtype != DType::kFloat32 || weights_->dtype != DType::kFloat32)
-      return No("its factors are not float32");
-    if (const char* wrong = WrongWithWeights(*weights_, conv())) return No(wrong);
+      return NoRows("its factors are not float32");
+    if (const char* wrong = WrongWithWeights(*weights_, conv())) return NoRows(wrong);
     if (channels() > kFewChannels || channels() % kVector == 0 || column_->extent == 1)
-      return No("a row of its window is no run of a few channels");
+      return NoRows("a row of its window is no run of a few channels");
     source_ = input_->buffer;
     const Stage& read = dag_.stage(source_);
     const auto padding = parts->PaddingOf(source_);

@@ -44,9 +44,9 @@ const Transforms& TransformsOf(int64_t m) {
   return m == 2 ? two : four;
 }
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why)); }
+absl::Status NoWinograd(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why)); }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t TilesOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class WinogradRewriter {
  public:
@@ -54,7 +54,7 @@ class WinogradRewriter {
       : dag_(dag), m_(m), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
-    if (m_ != 2 && m_ != 4) return No(absl::StrCat("tiles are of 2 or 4, not ", m_));
+    if (m_ != 2 && m_ != 4) return NoWinograd(absl::StrCat("tiles are of 2 or 4, not ", m_));
     RETURN_IF_ERROR(FindConvolution());
     RETURN_IF_ERROR(CheckWeights());
     RETURN_IF_ERROR(CheckInput());
@@ -66,8 +66,8 @@ class WinogradRewriter {
  private:
   int64_t tile() const { return m_ + 2; }
   const Stage& conv() const { return dag_.stage(conv_); }
-  int64_t tiles_down() const { return CeilDiv(conv().axes[1].extent, m_); }
-  int64_t tiles_across() const { return CeilDiv(conv().axes[2].extent, m_); }
+  int64_t tiles_down() const { return TilesOf(conv().axes[1].extent, m_); }
+  int64_t tiles_across() const { return TilesOf(conv().axes[2].extent, m_); }
   int64_t tiles() const { return conv().axes[0].extent * tiles_down() * tiles_across(); }
   int64_t channels_in() const { return channel_->extent; }
   int64_t channels_out() const { return conv().axes[3].extent; }
@@ -78,16 +78,16 @@ class WinogradRewriter {
   absl::Status FindConvolution() {
     for (int id = 0; id < dag_.size(); ++id) {
       if (!dag_.stage(id).reduces() || dag_.is_prologue(id)) continue;
-      if (conv_ >= 0) return No("more than one stage reduces");
+      if (conv_ >= 0) return NoWinograd("more than one stage reduces");
       conv_ = id;
     }
-    if (conv_ < 0) return No("no stage reduces");
+    if (conv_ < 0) return NoWinograd("no stage reduces");
     const Stage& c = conv();
-    if (c.dtype != DType::kFloat32) return No("it is not in float32");
+    if (c.dtype != DType::kFloat32) return NoWinograd("it is not in float32");
     if (c.combiner != Combiner::kSum || c.axes.size() != 4 || c.reduce_axes.size() != 3 ||
         c.body->kind != ExprKind::kMul || c.body->args[0]->kind != ExprKind::kLoad ||
         c.body->args[1]->kind != ExprKind::kLoad)
-      return No("the reduction is no 2-D convolution");
+      return NoWinograd("the reduction is no 2-D convolution");
     input_ = c.body->args[0].get();
     weights_ = c.body->args[1].get();
     return absl::OkStatus();
@@ -95,24 +95,24 @@ class WinogradRewriter {
 
   // weights[..] indexed by the three reduce axes and the last axis of the output, in any order.
   absl::Status CheckWeights() {
-    if (!dag_.is_prologue(weights_->buffer)) return No("the weights are not constant");
-    if (const char* wrong = WrongWithWeights(*weights_, conv())) return No(wrong);
+    if (!dag_.is_prologue(weights_->buffer)) return NoWinograd("the weights are not constant");
+    if (const char* wrong = WrongWithWeights(*weights_, conv())) return NoWinograd(wrong);
     return absl::OkStatus();
   }
 
   // input[n, h + rh, w + rw, rc] for the three reduce axes in any order.
   absl::Status CheckInput() {
-    if (input_->args.size() != 4) return No("the input has no 4 dimensions");
+    if (input_->args.size() != 4) return NoWinograd("the input has no 4 dimensions");
     row_ = WindowAxis(1);
     column_ = WindowAxis(2);
     channel_ = nullptr;
     for (const Axis& axis : conv().reduce_axes)
       if (axis.var == input_->args[3]) channel_ = &axis;
     if (!row_ || !column_ || !channel_ || row_ == column_ || row_ == channel_ || column_ == channel_)
-      return No("it is no dense convolution of stride and dilation 1 in NHWC");
-    if (row_->extent != 3 || column_->extent != 3) return No("the window is not 3x3");
+      return NoWinograd("it is no dense convolution of stride and dilation 1 in NHWC");
+    if (row_->extent != 3 || column_->extent != 3) return NoWinograd("the window is not 3x3");
     const Axis& n = conv().axes[0];
-    if (input_->args[0] != n.var && !(n.extent == 1 && IsInt(input_->args[0], 0))) return No("the batch is moved");
+    if (input_->args[0] != n.var && !(n.extent == 1 && IsInt(input_->args[0], 0))) return NoWinograd("the batch is moved");
     return absl::OkStatus();
   }
 
@@ -134,17 +134,17 @@ class WinogradRewriter {
       for (int producer : dag_.producers(id)) after_[id] = after_[id] || after_[producer];
       if (!after_[id]) continue;
       const Stage& stage = dag_.stage(id);
-      if (stage.shape() != conv().shape()) return No("a later stage has another shape");
+      if (stage.shape() != conv().shape()) return NoWinograd("a later stage has another shape");
       bool element_wise = true;
       Visit(stage.body, [&](const ExprNode& e) {
         if (e.kind != ExprKind::kLoad || !after_[e.buffer]) return;
         for (size_t d = 0; d < e.args.size(); ++d)
           element_wise &= e.args[d] == stage.axes[d].var || (stage.axes[d].extent == 1 && IsInt(e.args[d], 0));
       });
-      if (!element_wise) return No("a later stage is not element-wise");
+      if (!element_wise) return NoWinograd("a later stage is not element-wise");
     }
     for (int id : dag_.outputs())
-      if (!after_[id]) return No("an output does not come from the convolution");
+      if (!after_[id]) return NoWinograd("an output does not come from the convolution");
     return absl::OkStatus();
   }
 

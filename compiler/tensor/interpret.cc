@@ -115,7 +115,7 @@ int64_t ToInteger(double value) {  // saturates; NaN is 0
 }
 
 // A stage's body with variables and buffers resolved.
-struct Node {
+struct CompiledNode {
   ExprKind kind;
   DType dtype;
   bool float_args = false;  // type of the first argument
@@ -141,7 +141,7 @@ class Body {
  private:
   int Compile(const Expr& e) {
     if (auto it = compiled_.find(e.get()); it != compiled_.end()) return it->second;
-    Node node;
+    CompiledNode node;
     node.kind = e->kind;
     node.dtype = e->dtype;
     node.value = {e->fvalue, e->value};
@@ -158,7 +158,7 @@ class Body {
   }
 
   Value Eval(int position, const int64_t* counters) {
-    const Node& node = nodes_[position];
+    const CompiledNode& node = nodes_[position];
     switch (node.kind) {
       case ExprKind::kIntImm:
       case ExprKind::kFloatImm: return node.value;
@@ -181,7 +181,7 @@ class Body {
     }
   }
 
-  Value EvalLoad(const Node& node, const int64_t* counters) {
+  Value EvalLoad(const CompiledNode& node, const int64_t* counters) {
     int64_t flat = 0;
     for (size_t d = 0; d < node.args.size(); ++d) {
       const int64_t index = Eval(node.args[d], counters).i;
@@ -194,7 +194,7 @@ class Body {
     return IsFloat(node.dtype) ? Value{node.array->at(flat), 0} : Value{0, node.array->int_at(flat)};
   }
 
-  static Value EvalCast(const Node& node, Value a) {
+  static Value EvalCast(const CompiledNode& node, Value a) {
     if (IsFloat(node.dtype)) return {RoundTo(node.dtype, node.float_args ? a.f : static_cast<double>(a.i)), 0};
     if (node.dtype == DType::kBool) return {0, node.float_args ? a.f != 0 : a.i != 0};
     return {0, Wrap(node.dtype, node.float_args ? ToInteger(a.f) : a.i)};
@@ -237,7 +237,7 @@ class Body {
   const std::vector<Array>& arrays_;
   std::unordered_map<const ExprNode*, int> slots_;
   std::unordered_map<const ExprNode*, int> compiled_;
-  std::vector<Node> nodes_;
+  std::vector<CompiledNode> nodes_;
   int root_ = 0;
   bool out_of_bounds_ = false;
 };

@@ -56,11 +56,17 @@ struct TileInfo {
   bool gemm_like = false;  // each operand is reused along an axis of the other
 };
 
+// Loops behind others.
+inline void Append(std::vector<int>* to, const std::vector<int>& from) {
+  to->insert(to->end(), from.begin(), from.end());
+}
+
 class Draft {
  public:
   Draft(State state, SketchContext context) : state_(std::move(state)), context_(context) {}
 
   const State& state() const { return state_; }
+  const std::string& AxisName(int stage, int axis) const { return state_.stage(stage).axis(axis).var->name; }
   const SketchContext& context() const { return context_; }
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<Hole>& holes() const { return holes_; }

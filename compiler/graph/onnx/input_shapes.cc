@@ -15,9 +15,6 @@
 namespace diapason {
 namespace {
 
-// Far above any tensor, and low enough that sizes do not overflow.
-constexpr int64_t kMostElements = int64_t{1} << 40;
-
 using Shape = std::vector<int64_t>;
 
 // What exporters write for an extent that they do not know is no name: equal ones need not be equal extents.

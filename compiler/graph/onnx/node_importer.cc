@@ -20,7 +20,6 @@ namespace {
 // Constants of at most this size are computed while importing: shapes and their like. Larger ones are left to
 // FoldConstants, which knows which of them are worth it.
 constexpr int64_t kSmallElements = 4096;
-constexpr int64_t kMostElements = int64_t{1} << 40;  // as in input_shapes.cc
 
 bool Fits32Bits(int64_t value) {
   return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();

@@ -26,9 +26,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw data of ONNX is little-endian");
 
-// Far above any tensor, and low enough that products with an element size do not overflow.
-constexpr int64_t kMostElements = int64_t{1} << 40;
-
 absl::Status Bad(const onnx::TensorProto& tensor, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("tensor '", Printable(tensor.name()), "' ", why));
 }

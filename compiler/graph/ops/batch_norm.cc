@@ -6,7 +6,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferBatchNorm(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   const std::vector<int64_t>& x = args.inputs[0].shape;
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(args.attributes->Int("axis", 1), x.size()));
@@ -18,7 +18,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return args.inputs[0];
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitBatchNorm(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   int64_t axis = AxisOf(args, "axis", 1, args.output.shape.size());
   double epsilon = args.attributes->Float("epsilon", 1e-5);
   return b.Compute("batch_norm", args.output.shape, [&](const Vars& i) {
@@ -31,6 +31,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> BatchNorm() { return {{"batch_norm", OperatorKind::kElementwise, 5, 5, Infer, Emit}}; }
+std::vector<Operator> BatchNorm() {
+  return {{"batch_norm", OperatorKind::kElementwise, 5, 5, InferBatchNorm, EmitBatchNorm}};
+}
 
 }  // namespace diapason::ops

@@ -19,7 +19,7 @@ absl::StatusOr<TensorType> InferSame(const OperatorArgs& args) {
   return TensorType{a.dtype, shape};
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferBinary(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireNumber(args));
   return InferSame(args);
 }
@@ -41,7 +41,7 @@ absl::StatusOr<TensorType> InferLogic(const OperatorArgs& args) {
 
 absl::StatusOr<TensorType> InferFloat(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
-  return Infer(args);
+  return InferBinary(args);
 }
 
 // Integers are divided as ONNX says: towards zero.
@@ -74,7 +74,7 @@ Expr Fmod(Expr a, Expr b) { return Remainder(std::move(a), std::move(b), true); 
 Expr Power(Expr a, Expr b) { return Call("pow", {a, b}); }
 
 template <Expr (*kFunction)(Expr, Expr)>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages, const char* name) {
+int EmitBinary(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages, const char* name) {
   return b.Compute(name, args.output.shape, [&](const Vars& i) {
     return kFunction(Wide(b, stages[0], BroadcastIndex(i, args.inputs[0].shape)),
                      Wide(b, stages[1], BroadcastIndex(i, args.inputs[1].shape)));
@@ -87,20 +87,20 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   Operator {                                                                          \
     name, OperatorKind::kElementwise, 2, 2, infer,                                    \
         [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) { \
-          return Emit<function>(b, args, stages, name);                               \
+          return EmitBinary<function>(b, args, stages, name);                         \
         },                                                                            \
         nullptr, commutative                                                          \
   }
 
 std::vector<Operator> Binary() {
   return {
-      DIAPASON_BINARY("add", Infer, Add, true),         DIAPASON_BINARY("sub", Infer, Sub, false),
-      DIAPASON_BINARY("mul", Infer, Mul, true),         DIAPASON_BINARY("div", Infer, Divide, false),
-      DIAPASON_BINARY("maximum", Infer, Max, true),     DIAPASON_BINARY("minimum", Infer, Min, true),
-      DIAPASON_BINARY("pow", InferFloat, Power, false), DIAPASON_BINARY("mod", Infer, Mod, false),
-      DIAPASON_BINARY("fmod", Infer, Fmod, false),      DIAPASON_BINARY("equal", InferEqual, Eq, true),
-      DIAPASON_BINARY("less", InferOrder, Lt, false),   DIAPASON_BINARY("less_equal", InferOrder, Le, false),
-      DIAPASON_BINARY("and", InferLogic, And, true),    DIAPASON_BINARY("or", InferLogic, Or, true),
+      DIAPASON_BINARY("add", InferBinary, Add, true),     DIAPASON_BINARY("sub", InferBinary, Sub, false),
+      DIAPASON_BINARY("mul", InferBinary, Mul, true),     DIAPASON_BINARY("div", InferBinary, Divide, false),
+      DIAPASON_BINARY("maximum", InferBinary, Max, true), DIAPASON_BINARY("minimum", InferBinary, Min, true),
+      DIAPASON_BINARY("pow", InferFloat, Power, false),   DIAPASON_BINARY("mod", InferBinary, Mod, false),
+      DIAPASON_BINARY("fmod", InferBinary, Fmod, false),  DIAPASON_BINARY("equal", InferEqual, Eq, true),
+      DIAPASON_BINARY("less", InferOrder, Lt, false),     DIAPASON_BINARY("less_equal", InferOrder, Le, false),
+      DIAPASON_BINARY("and", InferLogic, And, true),      DIAPASON_BINARY("or", InferLogic, Or, true),
       DIAPASON_BINARY("xor", InferLogic, Ne, true),
   };
 }

@@ -7,7 +7,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferBits(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireInteger(args));
   if (args.inputs[0].dtype != args.inputs[1].dtype) return absl::InvalidArgumentError("inputs must have one type");
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(args.inputs[0].shape, args.inputs[1].shape));
@@ -29,7 +29,7 @@ Expr OfBits(const Expr& a, const Expr& b, BitFunction function, int bits) {
 }
 
 template <BitFunction kFunction>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitBits(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const DType type = args.output.dtype;
   const int bits = type == DType::kUint8 ? 9 : 8 * BytesOf(type);
   return b.Compute("bits", args.output.shape, [&](const Vars& i) {
@@ -62,11 +62,11 @@ int EmitShift(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& s
 }  // namespace
 
 std::vector<Operator> Bits() {
-  return {{"bitwise_and", OperatorKind::kElementwise, 2, 2, Infer, Emit<BitFunction::kAnd>, nullptr, true},
-          {"bitwise_or", OperatorKind::kElementwise, 2, 2, Infer, Emit<BitFunction::kOr>, nullptr, true},
-          {"bitwise_xor", OperatorKind::kElementwise, 2, 2, Infer, Emit<BitFunction::kXor>, nullptr, true},
-          {"shift_left", OperatorKind::kElementwise, 2, 2, Infer, EmitShift<true>},
-          {"shift_right", OperatorKind::kElementwise, 2, 2, Infer, EmitShift<false>}};
+  return {{"bitwise_and", OperatorKind::kElementwise, 2, 2, InferBits, EmitBits<BitFunction::kAnd>, nullptr, true},
+          {"bitwise_or", OperatorKind::kElementwise, 2, 2, InferBits, EmitBits<BitFunction::kOr>, nullptr, true},
+          {"bitwise_xor", OperatorKind::kElementwise, 2, 2, InferBits, EmitBits<BitFunction::kXor>, nullptr, true},
+          {"shift_left", OperatorKind::kElementwise, 2, 2, InferBits, EmitShift<true>},
+          {"shift_right", OperatorKind::kElementwise, 2, 2, InferBits, EmitShift<false>}};
 }
 
 }  // namespace diapason::ops

@@ -6,14 +6,14 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferCast(const OperatorArgs& args) {
   std::string to = args.attributes->String("to", "float32");
   std::optional<DType> dtype = DTypeFromName(to);
   if (!dtype) return absl::InvalidArgumentError(absl::StrCat("unknown type '", to, "'"));
   return TensorType{*dtype, args.inputs[0].shape};
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitCast(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   DType to = args.output.dtype;
   return b.Compute("cast", args.output.shape, [&](const Vars& i) {
     Expr x = Raw(b, stages[0], i);
@@ -22,10 +22,10 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   });
 }
 
-bool IsView(const OperatorArgs& args) { return args.inputs[0].dtype == args.output.dtype; }
+bool CastIsView(const OperatorArgs& args) { return args.inputs[0].dtype == args.output.dtype; }
 
 }  // namespace
 
-std::vector<Operator> Cast() { return {{"cast", OperatorKind::kElementwise, 1, 1, Infer, Emit, IsView}}; }
+std::vector<Operator> Cast() { return {{"cast", OperatorKind::kElementwise, 1, 1, InferCast, EmitCast, CastIsView}}; }
 
 }  // namespace diapason::ops

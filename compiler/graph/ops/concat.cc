@@ -6,7 +6,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferConcat(const OperatorArgs& args) {
   TensorType out = args.inputs[0];
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(args.attributes->Int("axis", 0), out.shape.size()));
   for (size_t k = 1; k < args.inputs.size(); ++k) {
@@ -26,7 +26,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitConcat(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   int64_t axis = AxisOf(args, "axis", 0, args.output.shape.size());
   // Parts may be stages of different width inside a subgraph: all are widened then.
   bool same = true;
@@ -46,10 +46,12 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   });
 }
 
-bool IsView(const OperatorArgs& args) { return args.inputs.size() == 1; }
+bool ConcatIsView(const OperatorArgs& args) { return args.inputs.size() == 1; }
 
 }  // namespace
 
-std::vector<Operator> Concat() { return {{"concat", OperatorKind::kInjective, 1, -1, Infer, Emit, IsView}}; }
+std::vector<Operator> Concat() {
+  return {{"concat", OperatorKind::kInjective, 1, -1, InferConcat, EmitConcat, ConcatIsView}};
+}
 
 }  // namespace diapason::ops

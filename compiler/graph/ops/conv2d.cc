@@ -16,7 +16,7 @@ Weights WeightsOf(const std::vector<int64_t>& w, const ImageAxes& axes) {
   return axes.c == 1 ? Weights{w[2], w[3], w[1], w[0]} : Weights{w[0], w[1], w[2], w[3]};
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferConv2d(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFactors(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 4));
   RETURN_IF_ERROR(RequireRank(args, 1, 4));
@@ -63,7 +63,7 @@ int EmitProduct(DagBuilder& b, const OperatorArgs& args, int x, int weights, con
   });
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitConv2d(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   ImageAxes axes = ImageAxesOf(*args.attributes).value();
   const std::vector<int64_t>& x = args.inputs[0].shape;
   Weights w = WeightsOf(args.inputs[1].shape, axes);
@@ -77,6 +77,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Conv2d() { return {{"conv2d", OperatorKind::kAnchor, 2, 3, Infer, Emit}}; }
+std::vector<Operator> Conv2d() { return {{"conv2d", OperatorKind::kAnchor, 2, 3, InferConv2d, EmitConv2d}}; }
 
 }  // namespace diapason::ops

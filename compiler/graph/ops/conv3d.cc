@@ -11,7 +11,7 @@ absl::StatusOr<std::vector<Window>> Windows(const OperatorArgs& args) {
   return WindowsOf(*args.attributes, {x.begin() + 2, x.end()}, {w.begin() + 2, w.end()});
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferConv3d(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 5));
   RETURN_IF_ERROR(RequireRank(args, 1, 5));
@@ -31,7 +31,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitConv3d(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   std::vector<Window> windows = Windows(args).value();
   const std::vector<int64_t>& w = args.inputs[1].shape;
   int64_t group = args.attributes->Int("group", 1), out_per_group = w[0] / group;
@@ -52,6 +52,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Conv3d() { return {{"conv3d", OperatorKind::kAnchor, 2, 3, Infer, Emit}}; }
+std::vector<Operator> Conv3d() { return {{"conv3d", OperatorKind::kAnchor, 2, 3, InferConv3d, EmitConv3d}}; }
 
 }  // namespace diapason::ops

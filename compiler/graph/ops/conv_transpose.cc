@@ -38,7 +38,7 @@ absl::StatusOr<Geometry> GeometryOf(const OperatorArgs& args) {
   return g;
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferConvTranspose(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   if (x.size() < 3 || w.size() != x.size()) {
@@ -59,7 +59,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitConvTranspose(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   Geometry g = GeometryOf(args).value();
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   int64_t group = args.attributes->Int("group", 1), in_per_group = x[1] / group;
@@ -87,6 +87,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> ConvTranspose() { return {{"conv_transpose", OperatorKind::kAnchor, 2, 3, Infer, Emit}}; }
+std::vector<Operator> ConvTranspose() {
+  return {{"conv_transpose", OperatorKind::kAnchor, 2, 3, InferConvTranspose, EmitConvTranspose}};
+}
 
 }  // namespace diapason::ops

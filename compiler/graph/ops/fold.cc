@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<Window>> WindowsOfFold(const OperatorArgs& args) {
   return WindowsOf(*args.attributes, image, kernel);
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferFold(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 3));
   ASSIGN_OR_RETURN(std::vector<Window> windows, WindowsOfFold(args));
@@ -39,7 +39,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitFold(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<Window> windows = WindowsOfFold(args).value();
   const std::vector<int64_t> kernel = args.attributes->Ints("kernel", {});
   const int64_t taps = Product(kernel);
@@ -61,6 +61,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Fold() { return {{"fold", OperatorKind::kAnchor, 1, 1, Infer, Emit}}; }
+std::vector<Operator> Fold() { return {{"fold", OperatorKind::kAnchor, 1, 1, InferFold, EmitFold}}; }
 
 }  // namespace diapason::ops

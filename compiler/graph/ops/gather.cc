@@ -5,7 +5,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferGather(const OperatorArgs& args) {
   const std::vector<int64_t>&data = args.inputs[0].shape, &indices = args.inputs[1].shape;
   DType type = args.inputs[1].dtype;
   if (type != DType::kInt64 && type != DType::kInt32)
@@ -17,7 +17,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitGather(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& data = args.inputs[0].shape;
   int64_t axis = AxisOf(args, "axis", 0, data.size());
   size_t rank = args.inputs[1].shape.size();
@@ -38,6 +38,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Gather() { return {{"gather", OperatorKind::kInjective, 2, 2, Infer, Emit}}; }
+std::vector<Operator> Gather() { return {{"gather", OperatorKind::kInjective, 2, 2, InferGather, EmitGather}}; }
 
 }  // namespace diapason::ops

@@ -8,7 +8,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferGemm(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFactors(args));
   const bool scaled = args.attributes->Float("alpha", 1) != 1 || args.attributes->Float("beta", 1) != 1;
   if (scaled) RETURN_IF_ERROR(RequireFloat(args));
@@ -31,7 +31,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitGemm(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   bool ta = args.attributes->Int("trans_a", 0) != 0, tb = args.attributes->Int("trans_b", 0) != 0;
   double alpha = args.attributes->Float("alpha", 1), beta = args.attributes->Float("beta", 1);
   int64_t depth = args.inputs[0].shape[ta ? 0 : 1];
@@ -54,6 +54,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Gemm() { return {{"gemm", OperatorKind::kAnchor, 2, 3, Infer, Emit}}; }
+std::vector<Operator> Gemm() { return {{"gemm", OperatorKind::kAnchor, 2, 3, InferGemm, EmitGemm}}; }
 
 }  // namespace diapason::ops

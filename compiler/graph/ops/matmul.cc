@@ -13,7 +13,7 @@ std::vector<int64_t> BatchOf(const std::vector<int64_t>& shape) {
   return shape.size() < 2 ? std::vector<int64_t>{} : std::vector<int64_t>(shape.begin(), shape.end() - 2);
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferMatmul(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFactors(args));
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   if (a.empty() || b.empty()) return absl::InvalidArgumentError("a scalar cannot be multiplied as a matrix");
@@ -27,7 +27,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return TensorType{SumTypeOf(args), shape};
 }
 
-int Emit(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitMatmul(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   return builder.Reduce("matmul", args.output.shape, {a.back()}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     size_t rows = a.size() > 1, columns = b.size() > 1;
@@ -43,6 +43,6 @@ int Emit(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& 
 
 }  // namespace
 
-std::vector<Operator> Matmul() { return {{"matmul", OperatorKind::kAnchor, 2, 2, Infer, Emit}}; }
+std::vector<Operator> Matmul() { return {{"matmul", OperatorKind::kAnchor, 2, 2, InferMatmul, EmitMatmul}}; }
 
 }  // namespace diapason::ops

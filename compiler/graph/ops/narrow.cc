@@ -46,7 +46,7 @@ const Type* Find(const Type (&types)[kCount], std::string_view name) {
   return nullptr;
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferNarrow(const OperatorArgs& args) {
   const std::string to = args.attributes->String("to", "");
   const NarrowInteger* integer = Find(kIntegers, to);
   const bool known = integer || Find(kFloats, to) || to == "bfloat16";
@@ -78,7 +78,7 @@ Expr Rounded(const Expr& x, const NarrowFloat& type, bool saturate) {
   return Select(Ne(x, x), type.has_nan ? x : number(0), Select(Lt(x, number(0)), Sub(number(0), bounded), bounded));
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitNarrow(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::string to = args.attributes->String("to", "");
   const bool saturate = args.attributes->Int("saturate", 1) != 0;
   return b.Compute("narrow", args.output.shape, [&](const Vars& i) {
@@ -91,6 +91,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Narrow() { return {{"narrow", OperatorKind::kElementwise, 1, 1, Infer, Emit}}; }
+std::vector<Operator> Narrow() { return {{"narrow", OperatorKind::kElementwise, 1, 1, InferNarrow, EmitNarrow}}; }
 
 }  // namespace diapason::ops

@@ -7,14 +7,14 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferNormalize(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   RETURN_IF_ERROR(NormalAxis(args.attributes->Int("axis", -1), args.inputs[0].shape.size()).status());
   return args.inputs[0];
 }
 
 template <bool kCentred>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitNormalize(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   const ReducedAxes axes{AxisOf(args, "axis", -1, shape.size()), static_cast<int64_t>(shape.size())};
   const std::vector<int64_t> rows = axes.Rows(shape), reduced = axes.Extents(shape);
@@ -43,8 +43,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 }  // namespace
 
 std::vector<Operator> Normalize() {
-  return {{"layer_norm", OperatorKind::kAnchor, 1, 1, Infer, Emit<true>},
-          {"rms_norm", OperatorKind::kAnchor, 1, 1, Infer, Emit<false>}};
+  return {{"layer_norm", OperatorKind::kAnchor, 1, 1, InferNormalize, EmitNormalize<true>},
+          {"rms_norm", OperatorKind::kAnchor, 1, 1, InferNormalize, EmitNormalize<false>}};
 }
 
 }  // namespace diapason::ops

@@ -6,7 +6,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferPad(const OperatorArgs& args) {
   TensorType out = args.inputs[0];
   size_t rank = out.shape.size();
   std::vector<int64_t> pads = args.attributes->Ints("pads", {});
@@ -33,7 +33,7 @@ Expr Reflected(Expr at, int64_t extent) {
   return Min(positive, Sub(IntImm(2 * (extent - 1)), positive));
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitPad(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   size_t rank = shape.size();
   std::vector<int64_t> pads = args.attributes->Ints("pads", {});
@@ -58,13 +58,13 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   });
 }
 
-bool IsView(const OperatorArgs& args) {
+bool PadIsView(const OperatorArgs& args) {
   return args.inputs[0].shape == args.output.shape &&
          args.attributes->Ints("pads", {}) == std::vector<int64_t>(2 * args.output.shape.size(), 0);
 }
 
 }  // namespace
 
-std::vector<Operator> Pad() { return {{"pad", OperatorKind::kInjective, 1, 1, Infer, Emit, IsView}}; }
+std::vector<Operator> Pad() { return {{"pad", OperatorKind::kInjective, 1, 1, InferPad, EmitPad, PadIsView}}; }
 
 }  // namespace diapason::ops

@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<Window>> PoolWindows(const OperatorArgs& args, const 
 }
 
 template <Dimensions kAxes>
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferPool(const OperatorArgs& args) {
   ASSIGN_OR_RETURN(std::vector<int> axes, kAxes(args));
   RETURN_IF_ERROR(RequireNumber(args));
   ASSIGN_OR_RETURN(std::vector<Window> windows, PoolWindows(args, axes));
@@ -45,7 +45,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
 template <Dimensions kAxes>
 absl::StatusOr<TensorType> InferAverage(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
-  return Infer<kAxes>(args);
+  return InferPool<kAxes>(args);
 }
 
 int EmitWindowReduce(DagBuilder& b, const OperatorArgs& args, int stage, Combiner combiner, const char* name,
@@ -104,7 +104,7 @@ int EmitSum(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& sta
 
 template <Dimensions kAxes>
 absl::StatusOr<TensorType> InferIndices(const OperatorArgs& args) {
-  ASSIGN_OR_RETURN(TensorType type, Infer<kAxes>(args));
+  ASSIGN_OR_RETURN(TensorType type, InferPool<kAxes>(args));
   return TensorType{DType::kInt64, type.shape};
 }
 
@@ -154,7 +154,7 @@ struct PoolNames {
 
 template <Dimensions kAxes>
 std::vector<Operator> Pools(const PoolNames& names) {
-  return {{names.max, OperatorKind::kAnchor, 1, 1, Infer<kAxes>, EmitMax<kAxes>},
+  return {{names.max, OperatorKind::kAnchor, 1, 1, InferPool<kAxes>, EmitMax<kAxes>},
           {names.average, OperatorKind::kAnchor, 1, 1, InferAverage<kAxes>, EmitAverage<kAxes>},
           {names.sum, OperatorKind::kAnchor, 1, 1, InferAverage<kAxes>, EmitSum<kAxes>},
           {names.indices, OperatorKind::kAnchor, 1, 1, InferIndices<kAxes>, EmitIndices<kAxes>}};

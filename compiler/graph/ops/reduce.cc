@@ -7,15 +7,15 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<std::vector<int64_t>> ReducedAxes(const OperatorArgs& args) {
+absl::StatusOr<std::vector<int64_t>> AxesToReduce(const OperatorArgs& args) {
   size_t rank = args.inputs[0].shape.size();
   std::vector<int64_t> all(rank);
   std::iota(all.begin(), all.end(), 0);
   return NormalAxes(args.attributes->Ints("axes", all), rank);
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> axes, ReducedAxes(args));
+absl::StatusOr<TensorType> InferReduce(const OperatorArgs& args) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> axes, AxesToReduce(args));
   bool keep = args.attributes->Int("keepdims", 1) != 0;
   TensorType out = args.inputs[0];
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
@@ -30,11 +30,11 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
 
 absl::StatusOr<TensorType> InferMean(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
-  return Infer(args);
+  return InferReduce(args);
 }
 
 int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner combiner, const char* name) {
-  std::vector<int64_t> axes = ReducedAxes(args).value();
+  std::vector<int64_t> axes = AxesToReduce(args).value();
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   bool keep = args.attributes->Int("keepdims", 1) != 0;
   if (axes.empty()) return b.Compute(name, shape, [&](const Vars& i) { return Wide(b, input, i); });
@@ -53,7 +53,7 @@ int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner comb
 }
 
 template <Combiner kCombiner>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitReduction(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const char* name = kCombiner == Combiner::kSum   ? "sum"
                      : kCombiner == Combiner::kMax ? "max"
                      : kCombiner == Combiner::kMin ? "min"
@@ -72,11 +72,11 @@ int EmitMean(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& st
 }  // namespace
 
 std::vector<Operator> Reduce() {
-  return {{"reduce_sum", OperatorKind::kAnchor, 1, 1, Infer, Emit<Combiner::kSum>},
+  return {{"reduce_sum", OperatorKind::kAnchor, 1, 1, InferReduce, EmitReduction<Combiner::kSum>},
           {"reduce_mean", OperatorKind::kAnchor, 1, 1, InferMean, EmitMean},
-          {"reduce_max", OperatorKind::kAnchor, 1, 1, Infer, Emit<Combiner::kMax>},
-          {"reduce_min", OperatorKind::kAnchor, 1, 1, Infer, Emit<Combiner::kMin>},
-          {"reduce_prod", OperatorKind::kAnchor, 1, 1, Infer, Emit<Combiner::kProd>}};
+          {"reduce_max", OperatorKind::kAnchor, 1, 1, InferReduce, EmitReduction<Combiner::kMax>},
+          {"reduce_min", OperatorKind::kAnchor, 1, 1, InferReduce, EmitReduction<Combiner::kMin>},
+          {"reduce_prod", OperatorKind::kAnchor, 1, 1, InferReduce, EmitReduction<Combiner::kProd>}};
 }
 
 }  // namespace diapason::ops

@@ -22,7 +22,7 @@ Expr Between(const Expr& at, double low, double high) {
 }
 
 // x reflected at the borders until it lies between them.
-Expr Reflected(const Expr& x, double low, double high) {
+Expr ReflectedCoordinate(const Expr& x, double low, double high) {
   const DType type = x->dtype;
   const double range = high - low;
   if (range <= 0) return Number(low, type);
@@ -59,7 +59,8 @@ struct Sampling {
     if (mode == "nearest") at = Call("round", {at});
     if (padding == "border")
       return Select(Between(at, low(), high(d)), at, Min(Max(at, Number(0, type)), Number(extent - 1, type)));
-    if (padding == "reflection") return Select(Between(at, low(), high(d)), at, Reflected(at, low(), high(d)));
+    if (padding == "reflection")
+      return Select(Between(at, low(), high(d)), at, ReflectedCoordinate(at, low(), high(d)));
     return at;
   }
 };
@@ -130,7 +131,7 @@ int EmitGridSample(DagBuilder& b, const OperatorArgs& args, const std::vector<in
       }
       const int64_t extent = s.image[d];
       if (s.padding == "zeros") inside = And(inside, Between(tap, 0, static_cast<double>(extent - 1)));
-      if (s.padding == "reflection") tap = Reflected(tap, s.low(), s.high(d));
+      if (s.padding == "reflection") tap = ReflectedCoordinate(tap, s.low(), s.high(d));
       at.push_back(Index(tap, extent));
     }
     const Expr pixel = Wide(b, stages[0], at),

@@ -39,14 +39,14 @@ absl::StatusOr<std::vector<Range>> RangesOf(const OperatorArgs& args) {
   return ranges;
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferSlice(const OperatorArgs& args) {
   ASSIGN_OR_RETURN(std::vector<Range> ranges, RangesOf(args));
   TensorType out{args.inputs[0].dtype, {}};
   for (const Range& range : ranges) out.shape.push_back(range.extent);
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitSlice(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   std::vector<Range> ranges = RangesOf(args).value();
   return b.Compute("slice", args.output.shape, [&](const Vars& i) {
     Vars at;
@@ -57,6 +57,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Slice() { return {{"slice", OperatorKind::kInjective, 1, 1, Infer, Emit}}; }
+std::vector<Operator> Slice() { return {{"slice", OperatorKind::kInjective, 1, 1, InferSlice, EmitSlice}}; }
 
 }  // namespace diapason::ops

@@ -5,14 +5,14 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferSoftmax(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   RETURN_IF_ERROR(NormalAxis(args.attributes->Int("axis", -1), args.inputs[0].shape.size()).status());
   return args.inputs[0];
 }
 
 template <bool kLog>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitSoftmax(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.output.shape;
   const int64_t axis = AxisOf(args, "axis", -1, shape.size());
   const ReducedAxes axes{axis, axis + 1};
@@ -34,8 +34,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 }  // namespace
 
 std::vector<Operator> Softmax() {
-  return {{"softmax", OperatorKind::kAnchor, 1, 1, Infer, Emit<false>},
-          {"log_softmax", OperatorKind::kAnchor, 1, 1, Infer, Emit<true>}};
+  return {{"softmax", OperatorKind::kAnchor, 1, 1, InferSoftmax, EmitSoftmax<false>},
+          {"log_softmax", OperatorKind::kAnchor, 1, 1, InferSoftmax, EmitSoftmax<true>}};
 }
 
 }  // namespace diapason::ops

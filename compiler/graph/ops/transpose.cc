@@ -14,7 +14,7 @@ std::vector<int64_t> PermutationOf(const OperatorArgs& args) {
   return args.attributes->Ints("perm", reversed);
 }
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferTranspose(const OperatorArgs& args) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   std::vector<int64_t> perm = PermutationOf(args);
   ASSIGN_OR_RETURN(std::vector<int64_t> sorted, NormalAxes(perm, shape.size()));
@@ -26,7 +26,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return out;
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitTranspose(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   std::vector<int64_t> perm = PermutationOf(args);
   return b.Compute("transpose", args.output.shape, [&](const Vars& i) {
     Vars at(i.size());
@@ -36,7 +36,7 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 }
 
 // The order in memory stays if the dimensions longer than 1 keep their order.
-bool IsView(const OperatorArgs& args) {
+bool TransposeIsView(const OperatorArgs& args) {
   int64_t last = -1;
   for (int64_t axis : PermutationOf(args)) {
     int64_t normal = NormalAxis(axis, args.inputs[0].shape.size()).value();
@@ -49,6 +49,8 @@ bool IsView(const OperatorArgs& args) {
 
 }  // namespace
 
-std::vector<Operator> Transpose() { return {{"transpose", OperatorKind::kInjective, 1, 1, Infer, Emit, IsView}}; }
+std::vector<Operator> Transpose() {
+  return {{"transpose", OperatorKind::kInjective, 1, 1, InferTranspose, EmitTranspose, TransposeIsView}};
+}
 
 }  // namespace diapason::ops

@@ -10,7 +10,7 @@ namespace {
 
 using Function = Expr (*)(const Expr& x, const Attributes& attributes);
 
-absl::StatusOr<TensorType> InferFloat(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferFloatUnary(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   return args.inputs[0];
 }
@@ -137,7 +137,7 @@ Expr Mish(const Expr& x, const Attributes& a) { return Mul(x, Call("tanh", {Soft
 
 // The stage is named after its function, for the names of tasks and generated code.
 template <Function kFunction>
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages, const char* name) {
+int EmitUnary(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages, const char* name) {
   return b.Compute(name, args.output.shape,
                    [&](const Vars& i) { return kFunction(Wide(b, stages[0], i), *args.attributes); });
 }
@@ -148,57 +148,57 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   Operator {                                                                          \
     name, OperatorKind::kElementwise, 1, 1, infer,                                    \
         [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) { \
-          return Emit<function>(b, args, stages, name);                               \
+          return EmitUnary<function>(b, args, stages, name);                          \
         }                                                                             \
   }
 
 std::vector<Operator> Unary() {
   return {
       DIAPASON_UNARY("relu", InferNumber, Relu),
-      DIAPASON_UNARY("sigmoid", InferFloat, Sigmoid),
-      DIAPASON_UNARY("tanh", InferFloat, Tanh),
-      DIAPASON_UNARY("exp", InferFloat, Exp),
-      DIAPASON_UNARY("log", InferFloat, Log),
-      DIAPASON_UNARY("sqrt", InferFloat, Sqrt),
-      DIAPASON_UNARY("rsqrt", InferFloat, Rsqrt),
-      DIAPASON_UNARY("erf", InferFloat, Erf),
+      DIAPASON_UNARY("sigmoid", InferFloatUnary, Sigmoid),
+      DIAPASON_UNARY("tanh", InferFloatUnary, Tanh),
+      DIAPASON_UNARY("exp", InferFloatUnary, Exp),
+      DIAPASON_UNARY("log", InferFloatUnary, Log),
+      DIAPASON_UNARY("sqrt", InferFloatUnary, Sqrt),
+      DIAPASON_UNARY("rsqrt", InferFloatUnary, Rsqrt),
+      DIAPASON_UNARY("erf", InferFloatUnary, Erf),
       DIAPASON_UNARY("abs", InferNumber, Abs),
       DIAPASON_UNARY("neg", InferNumber, Neg),
-      DIAPASON_UNARY("floor", InferFloat, Floor),
-      DIAPASON_UNARY("ceil", InferFloat, Ceil),
-      DIAPASON_UNARY("round", InferFloat, Round),
-      DIAPASON_UNARY("reciprocal", InferFloat, Reciprocal),
+      DIAPASON_UNARY("floor", InferFloatUnary, Floor),
+      DIAPASON_UNARY("ceil", InferFloatUnary, Ceil),
+      DIAPASON_UNARY("round", InferFloatUnary, Round),
+      DIAPASON_UNARY("reciprocal", InferFloatUnary, Reciprocal),
       DIAPASON_UNARY("clip", InferNumber, Clip),
-      DIAPASON_UNARY("leaky_relu", InferFloat, LeakyRelu),
-      DIAPASON_UNARY("elu", InferFloat, Elu),
-      DIAPASON_UNARY("hard_sigmoid", InferFloat, HardSigmoid),
-      DIAPASON_UNARY("hard_swish", InferFloat, HardSwish),
-      DIAPASON_UNARY("gelu", InferFloat, Gelu),
-      DIAPASON_UNARY("softplus", InferFloat, Softplus),
-      DIAPASON_UNARY("sin", InferFloat, Sin),
-      DIAPASON_UNARY("cos", InferFloat, Cos),
-      DIAPASON_UNARY("tan", InferFloat, Tan),
-      DIAPASON_UNARY("asin", InferFloat, Asin),
-      DIAPASON_UNARY("acos", InferFloat, Acos),
-      DIAPASON_UNARY("atan", InferFloat, Atan),
-      DIAPASON_UNARY("sinh", InferFloat, Sinh),
-      DIAPASON_UNARY("cosh", InferFloat, Cosh),
-      DIAPASON_UNARY("asinh", InferFloat, Asinh),
-      DIAPASON_UNARY("acosh", InferFloat, Acosh),
-      DIAPASON_UNARY("atanh", InferFloat, Atanh),
+      DIAPASON_UNARY("leaky_relu", InferFloatUnary, LeakyRelu),
+      DIAPASON_UNARY("elu", InferFloatUnary, Elu),
+      DIAPASON_UNARY("hard_sigmoid", InferFloatUnary, HardSigmoid),
+      DIAPASON_UNARY("hard_swish", InferFloatUnary, HardSwish),
+      DIAPASON_UNARY("gelu", InferFloatUnary, Gelu),
+      DIAPASON_UNARY("softplus", InferFloatUnary, Softplus),
+      DIAPASON_UNARY("sin", InferFloatUnary, Sin),
+      DIAPASON_UNARY("cos", InferFloatUnary, Cos),
+      DIAPASON_UNARY("tan", InferFloatUnary, Tan),
+      DIAPASON_UNARY("asin", InferFloatUnary, Asin),
+      DIAPASON_UNARY("acos", InferFloatUnary, Acos),
+      DIAPASON_UNARY("atan", InferFloatUnary, Atan),
+      DIAPASON_UNARY("sinh", InferFloatUnary, Sinh),
+      DIAPASON_UNARY("cosh", InferFloatUnary, Cosh),
+      DIAPASON_UNARY("asinh", InferFloatUnary, Asinh),
+      DIAPASON_UNARY("acosh", InferFloatUnary, Acosh),
+      DIAPASON_UNARY("atanh", InferFloatUnary, Atanh),
       DIAPASON_UNARY("sign", InferNumber, Sign),
       DIAPASON_UNARY("is_nan", InferFloatTest, IsNan),
       DIAPASON_UNARY("is_inf", InferFloatTest, IsInf),
       DIAPASON_UNARY("not", InferBool, LogicalNot),
       DIAPASON_UNARY("bitwise_not", InferInteger, BitwiseNot),
-      DIAPASON_UNARY("celu", InferFloat, Celu),
-      DIAPASON_UNARY("selu", InferFloat, Selu),
-      DIAPASON_UNARY("thresholded_relu", InferFloat, ThresholdedRelu),
+      DIAPASON_UNARY("celu", InferFloatUnary, Celu),
+      DIAPASON_UNARY("selu", InferFloatUnary, Selu),
+      DIAPASON_UNARY("thresholded_relu", InferFloatUnary, ThresholdedRelu),
       DIAPASON_UNARY("shrink", InferNumber, Shrink),
-      DIAPASON_UNARY("softsign", InferFloat, Softsign),
-      DIAPASON_UNARY("swish", InferFloat, Swish),
-      DIAPASON_UNARY("gelu_tanh", InferFloat, GeluTanh),
-      DIAPASON_UNARY("mish", InferFloat, Mish),
+      DIAPASON_UNARY("softsign", InferFloatUnary, Softsign),
+      DIAPASON_UNARY("swish", InferFloatUnary, Swish),
+      DIAPASON_UNARY("gelu_tanh", InferFloatUnary, GeluTanh),
+      DIAPASON_UNARY("mish", InferFloatUnary, Mish),
   };
 }
 

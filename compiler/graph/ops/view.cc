@@ -67,7 +67,7 @@ absl::StatusOr<TensorType> InferUnsqueeze(const OperatorArgs& args) {
 absl::StatusOr<TensorType> InferIdentity(const OperatorArgs& args) { return args.inputs[0]; }
 
 // The element with the same position in row-major order.
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitView(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>&from = args.inputs[0].shape, &to = args.output.shape;
   return b.Compute("reshape", to, [&](const Vars& i) {
     if (from == to) return Raw(b, stages[0], i);
@@ -88,11 +88,11 @@ bool Always(const OperatorArgs&) { return true; }
 }  // namespace
 
 std::vector<Operator> View() {
-  return {{"reshape", OperatorKind::kInjective, 1, 1, InferReshape, Emit, Always},
-          {"flatten", OperatorKind::kInjective, 1, 1, InferFlatten, Emit, Always},
-          {"squeeze", OperatorKind::kInjective, 1, 1, InferSqueeze, Emit, Always},
-          {"unsqueeze", OperatorKind::kInjective, 1, 1, InferUnsqueeze, Emit, Always},
-          {"identity", OperatorKind::kInjective, 1, 1, InferIdentity, Emit, Always}};
+  return {{"reshape", OperatorKind::kInjective, 1, 1, InferReshape, EmitView, Always},
+          {"flatten", OperatorKind::kInjective, 1, 1, InferFlatten, EmitView, Always},
+          {"squeeze", OperatorKind::kInjective, 1, 1, InferSqueeze, EmitView, Always},
+          {"unsqueeze", OperatorKind::kInjective, 1, 1, InferUnsqueeze, EmitView, Always},
+          {"identity", OperatorKind::kInjective, 1, 1, InferIdentity, EmitView, Always}};
 }
 
 }  // namespace diapason::ops

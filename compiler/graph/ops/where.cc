@@ -5,7 +5,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferWhere(const OperatorArgs& args) {
   if (args.inputs[0].dtype != DType::kBool) return absl::InvalidArgumentError("the condition must be bool");
   if (args.inputs[1].dtype != args.inputs[2].dtype)
     return absl::InvalidArgumentError("both choices must have one type");
@@ -14,7 +14,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   return TensorType{args.inputs[1].dtype, shape};
 }
 
-int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+int EmitWhere(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   return b.Compute("where", args.output.shape, [&](const Vars& i) {
     auto at = [&](int k) { return BroadcastIndex(i, args.inputs[k].shape); };
     // A stage of the same kernel may hold float32 for what is float16 outside.
@@ -26,6 +26,6 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-std::vector<Operator> Where() { return {{"where", OperatorKind::kElementwise, 3, 3, Infer, Emit}}; }
+std::vector<Operator> Where() { return {{"where", OperatorKind::kElementwise, 3, 3, InferWhere, EmitWhere}}; }
 
 }  // namespace diapason::ops

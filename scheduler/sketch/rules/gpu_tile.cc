@@ -5,10 +5,6 @@
 namespace diapason {
 namespace {
 
-std::string AxisName(const Draft& draft, int stage, int axis) {
-  return draft.state().stage(stage).axis(axis).var->name;
-}
-
 // Multiply-adds that are written out along one reduce axis, and along a row of a window: what neighbouring pixels share
 // of that stays in registers while it is whole.
 constexpr int32_t kMostUnrolled = 16, kMostUnrolledRow = 32;
@@ -22,7 +18,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
   const std::vector<int> axes = draft->ReduceAxes(stage);
   for (int axis : axes) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
+    const std::string name = draft->AxisName(stage, axis);
     const bool innermost = axis == axes.back();
     const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
     const int32_t most = draft->IsRowOfWindow(stage, axis) ? kMostUnrolledRow : kMostUnrolled;
@@ -76,7 +72,7 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
   std::vector<GpuTile> tiles;
   for (int axis : draft->SpatialAxes(stage)) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
+    const std::string name = draft->AxisName(stage, axis);
     GpuTile tile;
     if (!batch[axis] && extent > 1) {
       tile.threads = draft->TileHole(name + ".threads", extent, 512, 8);

@@ -13,19 +13,15 @@
 namespace diapason {
 namespace {
 
-std::string AxisName(const Draft& draft, int stage, int axis) {
-  return draft.state().stage(stage).axis(axis).var->name;
-}
-
-struct ReduceLoops {
+struct TileReduceLoops {
   std::vector<int> r0, r1;
 };
 
-ReduceLoops SplitReduce(Draft* draft, int stage) {
-  ReduceLoops loops;
+TileReduceLoops SplitReduce(Draft* draft, int stage) {
+  TileReduceLoops loops;
   for (int axis : draft->ReduceAxes(stage)) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const Factor inner = draft->TileHole(AxisName(*draft, stage, axis) + ".r1", extent, 512,
+    const Factor inner = draft->TileHole(draft->AxisName(stage, axis) + ".r1", extent, 512,
                                          static_cast<int32_t>(std::min<int64_t>(extent, 64)));
     draft->Tile(extent, inner);
     const std::vector<int> pieces = draft->Split(stage, axis, {inner});
@@ -34,8 +30,6 @@ ReduceLoops SplitReduce(Draft* draft, int stage) {
   }
   return loops;
 }
-
-void Append(std::vector<int>* to, const std::vector<int>& from) { to->insert(to->end(), from.begin(), from.end()); }
 
 void AnnotateAll(Draft* draft, int stage, const std::vector<int>& loops, Annotation annotation) {
   for (int loop : loops) draft->Annotate(stage, loop, annotation);
@@ -139,7 +133,7 @@ struct CpuTile {
 CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
   CpuTile tile;
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-  const std::string name = AxisName(*draft, stage, axis);
+  const std::string name = draft->AxisName(stage, axis);
   if (extent == 1 || batch) return tile;
   const int32_t widest = draft->context().facts.vector_bytes / 4;
   int64_t rest = extent;
@@ -207,7 +201,7 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
     s2.push_back(pieces[p++]);
     s3.insert(s3.end(), pieces.begin() + p, pieces.end());
   }
-  ReduceLoops reduce = SplitReduce(draft, stage);
+  TileReduceLoops reduce = SplitReduce(draft, stage);
   order.clear();
   for (const auto* l : {&own_s0, &own1, &reduce.r0, &s2, &reduce.r1, &s3}) Append(&order, *l);
   draft->Reorder(stage, order);

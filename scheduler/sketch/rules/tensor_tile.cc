@@ -6,12 +6,6 @@
 namespace diapason {
 namespace {
 
-std::string AxisName(const Draft& draft, int stage, int axis) {
-  return draft.state().stage(stage).axis(axis).var->name;
-}
-
-void Append(std::vector<int>* to, const std::vector<int>& from) { to->insert(to->end(), from.begin(), from.end()); }
-
 // The two loads that a product multiplies, perhaps cast to the type of the sum; null where they are not that.
 const Expr* LoadsOfProduct(const Expr& body, Expr loads[2]) {
   if (body->kind != ExprKind::kMul) return nullptr;
@@ -43,7 +37,7 @@ struct ReduceTile {
 ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
   const auto depth = static_cast<int32_t>(IntrinsicFor(*draft, stage, groups)->depth());
-  const std::string name = AxisName(*draft, stage, axis);
+  const std::string name = draft->AxisName(stage, axis);
   ReduceTile tile;
   if (groups) {
     std::vector<int32_t> depths;
@@ -65,15 +59,15 @@ ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
   return tile;
 }
 
-struct ReduceLoops {
+struct TensorReduceLoops {
   std::vector<int> cluster, r0, sets, r1;
   int k = -1;
 };
 
 // The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it:
 // products have no predicates).
-ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups, ReduceTiles* made) {
-  ReduceLoops loops;
+TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups, ReduceTiles* made) {
+  TensorReduceLoops loops;
   const std::vector<int> axes = draft->ReduceAxes(stage);
   for (int axis : axes) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
@@ -84,7 +78,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, boo
       factors = {tile.mid, tile.inner};
     } else {
       const std::vector<int32_t> divisors = Divisors(extent);
-      factors = {draft->OptionHole(AxisName(*draft, stage, axis) + ".r1", divisors, divisors.back())};
+      factors = {draft->OptionHole(draft->AxisName(stage, axis) + ".r1", divisors, divisors.back())};
     }
     if (made) made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
@@ -232,7 +226,7 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
   for (size_t t = tiled.size() - inner; t < tiled.size(); ++t) {
     const int axis = tiled[t];
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
+    const std::string name = draft->AxisName(stage, axis);
     TensorTile& tile = tiles[axis];
     tile.unit = axis == lanes.rows ? 16 : axis == lanes.columns ? 8 : 1;
     // Windows of neighbouring columns overlap in the banks of shared memory, those of every second less.
@@ -334,7 +328,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     tile.push_back(pieces[apart ? 1 : 0]);
     pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[apart ? 0 : 1]);
   }
-  const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups, made);
+  const TensorReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups, made);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
   for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled})

@@ -4,7 +4,7 @@ namespace diapason {
 namespace {
 
 // Multiply-adds of an unrolled row of a window for one output, at most.
-constexpr int64_t kMostUnrolledRow = 32;
+constexpr int64_t kMostRowOfWindow = 32;
 
 // Axes of a convolution's output.
 constexpr int kColumns = 2, kChannels = 3;
@@ -15,7 +15,7 @@ Window WindowOf(const Draft& draft, int id) {
   const Stage& op = draft.state().stage(id).op;
   if (op.axes.size() != 4 || op.reduce_axes.size() < 2 || op.reduce_axes.size() > 3) return Window::kNone;
   const int64_t row = op.terms() / op.reduce_axes[0].extent;
-  if (row > kMostUnrolledRow || row == 1) return Window::kNone;
+  if (row > kMostRowOfWindow || row == 1) return Window::kNone;
   if (draft.IsRowOfWindow(id, draft.ReduceAxes(id).back())) return Window::kRows;
   const int64_t channels = op.reduce_axes.back().extent;
   return op.reduce_axes.size() == 3 && (channels == 4 || channels > 7) ? Window::kChannels : Window::kNone;

@@ -5,7 +5,7 @@
 namespace diapason::onnx_rules {
 namespace {
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportBatchNormalization(NodeImporter& node) {
   // Before opset 14 training shows by further results; then by an attribute. Opset 7 and 8 have per-element statistics.
   bool training = node.Int("training_mode", 0) != 0;
   for (size_t i = 1; i < node.node().outputs.size(); ++i) training |= !node.node().outputs[i].empty();
@@ -28,6 +28,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> BatchNormalization() { return {{"BatchNormalization", Import}}; }
+std::vector<OnnxRule> BatchNormalization() { return {{"BatchNormalization", ImportBatchNormalization}}; }
 
 }  // namespace diapason::onnx_rules

@@ -7,7 +7,7 @@
 namespace diapason::onnx_rules {
 namespace {
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportCast(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   node.Ignore({"saturate", "round_mode"});  // of floats of 8 bits, which NodeImporter rounds
   absl::StatusOr<DType> to = StorageOfOnnx(static_cast<int>(node.Int("to", 0)));
@@ -17,6 +17,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Cast() { return {{"Cast", Import}}; }
+std::vector<OnnxRule> Cast() { return {{"Cast", ImportCast}}; }
 
 }  // namespace diapason::onnx_rules

@@ -38,13 +38,13 @@ absl::Status ImportInputs(NodeImporter& node, const ImportValue& x) {
   return node.Emit("clip", {value}, std::move(attributes));
 }
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportClip(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   return node.opset() < 11 ? ImportAttributes(node, x) : ImportInputs(node, x);
 }
 
 }  // namespace
 
-std::vector<OnnxRule> Clip() { return {{"Clip", Import}}; }
+std::vector<OnnxRule> Clip() { return {{"Clip", ImportClip}}; }
 
 }  // namespace diapason::onnx_rules

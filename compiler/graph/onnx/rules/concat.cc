@@ -6,7 +6,7 @@
 namespace diapason::onnx_rules {
 namespace {
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportConcat(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   int64_t axis = node.Int("axis", 1);
   // Chains that compute shapes may hold empty lists, and splits give empty parts.
@@ -25,6 +25,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Concat() { return {{"Concat", Import}}; }
+std::vector<OnnxRule> Concat() { return {{"Concat", ImportConcat}}; }
 
 }  // namespace diapason::onnx_rules

@@ -10,7 +10,7 @@ bool Known(const ImportValue& value, double number) {
 }
 
 // In training mode too where nothing is dropped. The mask is all true then.
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportDropout(NodeImporter& node) {
   node.Ignore({"ratio", "seed"});
   node.IgnoreInput(1);  // the ratio
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
@@ -40,6 +40,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Dropout() { return {{"Dropout", Import}}; }
+std::vector<OnnxRule> Dropout() { return {{"Dropout", ImportDropout}}; }
 
 }  // namespace diapason::onnx_rules

@@ -183,7 +183,7 @@ class Summation {
   Equation e_;
 };
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportEinsum(NodeImporter& node) {
   Composer c(node);
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   ASSIGN_OR_RETURN(Equation equation, Parse(node.String("equation", ""), inputs));
@@ -194,6 +194,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Einsum() { return {{"Einsum", Import}}; }
+std::vector<OnnxRule> Einsum() { return {{"Einsum", ImportEinsum}}; }
 
 }  // namespace diapason::onnx_rules

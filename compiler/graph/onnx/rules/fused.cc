@@ -10,14 +10,14 @@ namespace {
 
 using Ints = Composer::Ints;
 
-absl::Status ImportGelu(NodeImporter& node, const char* op) {
+absl::Status ImportContribGelu(NodeImporter& node, const char* op) {
   Composer c(node);
   ImportValue x = c.Input(0);
   if (node.HasInput(1)) x = c.Add(x, c.Input(1));
   return c.Finish(c.Op(op, {x}));
 }
-absl::Status Gelu(NodeImporter& node) { return ImportGelu(node, "gelu"); }
-absl::Status FastGelu(NodeImporter& node) { return ImportGelu(node, "gelu_tanh"); }
+absl::Status Gelu(NodeImporter& node) { return ImportContribGelu(node, "gelu"); }
+absl::Status FastGelu(NodeImporter& node) { return ImportContribGelu(node, "gelu_tanh"); }
 
 absl::Status QuickGelu(NodeImporter& node) {
   Composer c(node);

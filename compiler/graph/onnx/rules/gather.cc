@@ -25,7 +25,7 @@ std::optional<Run> RunOf(const Array& indices, int64_t extent) {
   return run;
 }
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportGather(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(ImportValue indices, node.Input(1));
   const int64_t given = node.Int("axis", 0);
@@ -46,6 +46,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Gather() { return {{"Gather", Import}}; }
+std::vector<OnnxRule> Gather() { return {{"Gather", ImportGather}}; }
 
 }  // namespace diapason::onnx_rules

@@ -12,7 +12,7 @@ namespace {
 
 using Ints = Composer::Ints;
 
-constexpr int64_t kMostSteps = 1024;
+constexpr int64_t kMostPositions = 1024;
 
 // Steps in front of the sequence are those of the last call, or zeros.
 absl::Status CausalConvWithState(NodeImporter& node) {
@@ -54,7 +54,7 @@ struct Recurrence {
   ImportValue q, k, v, decay, beta;  // batch x heads or groups x steps x size, float32
 };
 
-ImportValue Heads(Composer& c, const ImportValue& x, int64_t heads) {
+ImportValue HeadsOf(Composer& c, const ImportValue& x, int64_t heads) {
   const Ints& s = x->type.shape;
   if (!c.ok()) return x;
   if (s.size() != 3 || heads < 1 || s[2] % heads != 0) {
@@ -82,13 +82,13 @@ absl::StatusOr<Recurrence> RecurrenceOf(NodeImporter& node, Composer& c) {
     return absl::InvalidArgumentError(
         absl::StrCat(r.heads, " heads of queries and ", r.groups, " of keys do not fit together"));
   }
-  r.q = Heads(c, c.Input(0), r.heads);
-  r.k = Heads(c, c.Input(1), r.groups);
-  r.v = Heads(c, c.Input(2), r.groups);
-  if (gated) r.decay = Heads(c, c.Input(4), r.groups);
+  r.q = HeadsOf(c, c.Input(0), r.heads);
+  r.k = HeadsOf(c, c.Input(1), r.groups);
+  r.v = HeadsOf(c, c.Input(2), r.groups);
+  if (gated) r.decay = HeadsOf(c, c.Input(4), r.groups);
   if (delta) {
     ImportValue beta = c.Input(5);
-    r.beta = Heads(c, beta, RankOf(beta) == 3 && beta->type.shape[2] == 1 ? 1 : r.groups);
+    r.beta = HeadsOf(c, beta, RankOf(beta) == 3 && beta->type.shape[2] == 1 ? 1 : r.groups);
   }
   RETURN_IF_ERROR(c.status());
   r.batch = r.q->type.shape[0];
@@ -101,15 +101,15 @@ absl::StatusOr<Recurrence> RecurrenceOf(NodeImporter& node, Composer& c) {
     return absl::InvalidArgumentError(
         absl::StrCat("keys of ", c.Input(1)->type.ToString(), " do not fit queries of ", c.Input(0)->type.ToString()));
   }
-  if (r.steps > kMostSteps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", r.steps, " steps, but at most ", kMostSteps, " are unrolled: shorten the sequence"));
+  if (r.steps > kMostPositions) {
+    return absl::InvalidArgumentError(absl::StrCat("it has ", r.steps, " steps, but at most ", kMostPositions,
+                                                   " are unrolled: shorten the sequence"));
   }
   return r;
 }
 
 // One step: the state is batch x groups x key x value; gives batch x heads x 1 x value.
-ImportValue Step(Composer& c, const Recurrence& r, int64_t t, ImportValue& state) {
+ImportValue StepOf(Composer& c, const Recurrence& r, int64_t t, ImportValue& state) {
   const auto at = [&](const ImportValue& x) { return c.Slice(x, 2, t, t + 1); };
   ImportValue k = c.Transpose(at(r.k), {0, 1, 3, 2}), v = at(r.v);
   if (r.decay) state = c.Mul(state, c.Transpose(c.Op("exp", {at(r.decay)}), {0, 1, 3, 2}));
@@ -138,7 +138,7 @@ absl::Status LinearAttention(NodeImporter& node) {
         absl::StrCat("a state of ", state->type.ToString(), " does not fit its keys and values"));
   }
   std::vector<ImportValue> outputs;
-  for (int64_t t = 0; t < r.steps && c.ok(); ++t) outputs.push_back(Step(c, r, t, state));
+  for (int64_t t = 0; t < r.steps && c.ok(); ++t) outputs.push_back(StepOf(c, r, t, state));
   RETURN_IF_ERROR(c.status());
   if (node.IsRead(1)) c.Set(1, c.Cast(state, kept));
   ImportValue y = c.Transpose(c.Concat(outputs, 2), {0, 2, 1, 3});

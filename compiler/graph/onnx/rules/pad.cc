@@ -7,7 +7,7 @@
 namespace diapason::onnx_rules {
 namespace {
 
-absl::Status Import(NodeImporter& node) {
+absl::Status ImportPad(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(NodeImporter::OptionalInts pads, node.IntsByOpset("pads", 11, 1));
   int64_t rank = static_cast<int64_t>(x->type.shape.size());
@@ -42,6 +42,6 @@ absl::Status Import(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Pad() { return {{"Pad", Import}}; }
+std::vector<OnnxRule> Pad() { return {{"Pad", ImportPad}}; }
 
 }  // namespace diapason::onnx_rules

@@ -19,7 +19,7 @@ namespace {
 using Ints = Composer::Ints;
 
 // Steps of all directions together that are unrolled; more would make networks that take minutes to build.
-constexpr int64_t kMostSteps = 4096;
+constexpr int64_t kMostCells = 4096;
 
 struct Activation {
   std::string name;
@@ -95,8 +95,8 @@ ImportValue Gate(Composer& c, const ImportValue& x, const Cell& cell, int64_t ga
 }
 
 // x: batch x gates*hidden, the input's product with its biases. One step: the new h (and, for LSTM, state).
-using Step = std::function<void(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h,
-                                ImportValue& state)>;
+using CellStep = std::function<void(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x,
+                                    ImportValue& h, ImportValue& state)>;
 
 ImportValue TransposedProduct(Composer& c, const ImportValue& x, const ImportValue& w) {
   return c.Matmul(x, c.Transpose(w, {1, 0}));
@@ -152,7 +152,7 @@ void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportVal
 struct Kind {
   int64_t gates;
   std::vector<std::string> activations;
-  Step step;
+  CellStep step;
   bool has_state = false;
   int64_t late_biases = 0;  // of so many last gates the recurrent bias is not added to the input's product
   bool quantised = false;   // weights are integers, turned, with scales and zero points in inputs 8 to 11
@@ -215,9 +215,9 @@ class Unrolled {
                                                      " do not fit ", cell_.inputs, " inputs, ", cell_.hidden,
                                                      " hidden units and ", directions_, " directions"));
     }
-    if (cell_.steps * directions_ > kMostSteps) {
+    if (cell_.steps * directions_ > kMostCells) {
       return absl::InvalidArgumentError(absl::StrCat("it has ", cell_.steps * directions_, " steps, but at most ",
-                                                     kMostSteps, " are unrolled: shorten the sequence"));
+                                                     kMostCells, " are unrolled: shorten the sequence"));
     }
     ASSIGN_OR_RETURN(activations_, ActivationsOf(node_, kind_.activations, directions_));
     if (node_.HasInput(4)) lengths_ = c_.Cast(c_.Input(4), DType::kInt64);

@@ -36,7 +36,7 @@ absl::StatusOr<Axes> AxesOf(NodeImporter& node, int64_t input_opset) {
   return result;
 }
 
-absl::Status Import(NodeImporter& node, const Reduction& reduction) {
+absl::Status ImportReduce(NodeImporter& node, const Reduction& reduction) {
   Composer c(node);
   ImportValue x = c.Input(0);
   ASSIGN_OR_RETURN(Axes axes, AxesOf(node, reduction.axes_input_opset));
@@ -46,15 +46,15 @@ absl::Status Import(NodeImporter& node, const Reduction& reduction) {
   return c.Finish(x);
 }
 
-absl::Status ReduceL1(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Abs}); }
-absl::Status ReduceL2(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Square, SquareRoot}); }
-absl::Status ReduceLogSum(NodeImporter& node) { return Import(node, {"reduce_sum", 18, nullptr, Logarithm}); }
-absl::Status ReduceMax(NodeImporter& node) { return Import(node, {"reduce_max"}); }
-absl::Status ReduceMean(NodeImporter& node) { return Import(node, {"reduce_mean"}); }
-absl::Status ReduceMin(NodeImporter& node) { return Import(node, {"reduce_min"}); }
-absl::Status ReduceProd(NodeImporter& node) { return Import(node, {"reduce_prod"}); }
-absl::Status ReduceSum(NodeImporter& node) { return Import(node, {"reduce_sum", 13}); }
-absl::Status ReduceSumSquare(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Square}); }
+absl::Status ReduceL1(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 18, Abs}); }
+absl::Status ReduceL2(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 18, Square, SquareRoot}); }
+absl::Status ReduceLogSum(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 18, nullptr, Logarithm}); }
+absl::Status ReduceMax(NodeImporter& node) { return ImportReduce(node, {"reduce_max"}); }
+absl::Status ReduceMean(NodeImporter& node) { return ImportReduce(node, {"reduce_mean"}); }
+absl::Status ReduceMin(NodeImporter& node) { return ImportReduce(node, {"reduce_min"}); }
+absl::Status ReduceProd(NodeImporter& node) { return ImportReduce(node, {"reduce_prod"}); }
+absl::Status ReduceSum(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 13}); }
+absl::Status ReduceSumSquare(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 18, Square}); }
 
 // The largest exponent is taken out, so that no power overflows.
 absl::Status ReduceLogSumExp(NodeImporter& node) {

@@ -6,7 +6,7 @@
 namespace diapason::onnx_rules {
 namespace {
 
-absl::Status Import(NodeImporter& node, const char* op) {
+absl::Status ImportSoftmaxOf(NodeImporter& node, const char* op) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   if (node.opset() >= 13) return node.Emit(op, {x}, {{"axis", node.Int("axis", -1)}});
   int64_t rank = static_cast<int64_t>(x->type.shape.size()), axis = node.Int("axis", 1);
@@ -20,8 +20,8 @@ absl::Status Import(NodeImporter& node, const char* op) {
   return node.Emit("reshape", {result}, {{"shape", x->type.shape}});
 }
 
-absl::Status ImportSoftmax(NodeImporter& node) { return Import(node, "softmax"); }
-absl::Status ImportLogSoftmax(NodeImporter& node) { return Import(node, "log_softmax"); }
+absl::Status ImportSoftmax(NodeImporter& node) { return ImportSoftmaxOf(node, "softmax"); }
+absl::Status ImportLogSoftmax(NodeImporter& node) { return ImportSoftmaxOf(node, "log_softmax"); }
 
 }  // namespace
 
