@@ -379,6 +379,7 @@ def main():
     columns = COLUMNS + (TUNED_COLUMNS if flags.tune else ())
     out = flags.out or flags.build / "real_models/exports.md"
     out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n")
     with concurrent.futures.ThreadPoolExecutor(flags.exporting) as ahead:
         exported = [ahead.submit(export_apart, name, dtype, flags) for name, dtype in chosen]
         for (name, dtype), work in zip(chosen, exported):
