@@ -3,7 +3,7 @@
 
     ninja -C build diapason
     bench/real_models/exports.py --list
-    bench/real_models/exports.py                            # all; writes build/real_models/exports.md
+    bench/real_models/exports.py                            # all; writes build/real_models/exports.md, after each network
     bench/real_models/exports.py --only 'bert|swin' --exporter torchscript
 
     bench/real_models/exports.py --target cuda --tune 20 --exporter dynamo --dtype float32    # and their speed, against PyTorch
@@ -377,6 +377,9 @@ def main():
         return 0
     lines, bad, ratios = [line + more for line, more in zip(HEAD, TUNED_HEAD)] if flags.tune else list(HEAD), 0, []
     columns = COLUMNS + (TUNED_COLUMNS if flags.tune else ())
+    out = flags.out or flags.build / "real_models/exports.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n")
     with concurrent.futures.ThreadPoolExecutor(flags.exporting) as ahead:
         exported = [ahead.submit(export_apart, name, dtype, flags) for name, dtype in chosen]
         for (name, dtype), work in zip(chosen, exported):
@@ -387,8 +390,7 @@ def main():
                 words = [name, dtype, exporter, row["result"].replace("|", "/"), *[cell(row.get(c, "")) for c in columns]]
                 lines.append("| " + " | ".join(words) + " |")
                 print(lines[-1], flush=True)
-    out = flags.out or flags.build / "real_models/exports.md"
-    out.write_text("\n".join(lines) + "\n")
+                out.write_text("\n".join(lines) + "\n")  # whole so far, should the rest be cut off
     refused = sum("| not exported" in line for line in lines)
     print(f"{len(lines) - 2 - bad - refused} of {len(lines) - 2 - refused} right, {refused} not exported; table in {out}")
     if ratios:
