@@ -153,14 +153,10 @@ std::vector<std::string> SymbolsOfResults(const ModelOptions& options, const std
   return symbols;
 }
 
-// That what a result with room for more rows than were found has in the others changes nothing in the rows that were.
-absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
-                           const std::vector<ImportedInput>& inputs, const std::string& symbol,
-                           std::vector<std::string>& warnings) {
-  if (options.dims.at(symbol) < 2) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol),
-                                                   " must have room for 2 or more, not for ", options.dims.at(symbol)));
-  }
+// The outputs that have rows of a symbol's, where ProvePadding shows that those which are not real are harmless.
+absl::StatusOr<std::vector<int>> ProveFreeRows(const v1::ImportJob& job, const ModelOptions& options,
+                                               const Network& network, const std::vector<ImportedInput>& inputs,
+                                               const std::string& symbol) {
   ModelOptions same = options;
   same.rows_taken = options.dims;
   SymbolPadding free = FindPadding(job, same, network, inputs, symbol, 0);
@@ -171,11 +167,36 @@ absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options
                      " has room, are not known to be harmless (", free.why_not,
                      "): export the model without what follows, and do that behind the network"));
   }
-  std::vector<std::string> outputs;
+  std::vector<int> outputs;
   for (size_t i = 0; i < free.outputs.size(); ++i)
-    if (!free.outputs[i].empty()) outputs.push_back(Quoted(network.tensor(network.outputs[i]).name));
+    if (!free.outputs[i].empty()) outputs.push_back(static_cast<int>(i));
+  return outputs;
+}
+
+// That what a result with room for more rows than were found has in the others changes nothing in the rows that were:
+// import has followed them, or there is a proof.
+absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
+                           const ModelFacts& facts, const std::string& symbol, std::vector<std::string>& warnings) {
+  if (options.dims.at(symbol) < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol),
+                                                   " must have room for 2 or more, not for ", options.dims.at(symbol)));
+  }
+  std::vector<int> places;
+  if (const auto followed = facts.followed.find(symbol); followed != facts.followed.end()) {
+    places = followed->second;
+  } else {
+    ASSIGN_OR_RETURN(places, ProveFreeRows(job, options, network, InputsOf(network, facts.inputs), symbol));
+  }
+  const int64_t room = options.dims.at(symbol);
+  if (places.empty()) {
+    warnings.push_back(absl::StrCat("there is room for ", room, " rows of ", Quoted(symbol),
+                                    ": further ones are left out; the output of that name says how many there were"));
+    return absl::OkStatus();
+  }
+  std::vector<std::string> outputs;
+  for (int i : places) outputs.push_back(Quoted(network.tensor(network.outputs[i]).name));
   warnings.push_back(absl::StrCat(outputs.size() == 1 ? "output " : "outputs ", absl::StrJoin(outputs, ", "),
-                                  outputs.size() == 1 ? " has" : " have", " room for ", options.dims.at(symbol),
+                                  outputs.size() == 1 ? " has" : " have", " room for ", room,
                                   " rows; as many as the output ", Quoted(symbol),
                                   " says are results, the first ones"));
   return absl::OkStatus();
@@ -188,9 +209,9 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
     ToProto(described, *reply.mutable_description());
     return absl::OkStatus();
   }
-  std::vector<ModelInput> declared;
-  ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &declared));
-  std::vector<ImportedInput> inputs = InputsOf(imported, declared);
+  ModelFacts facts;
+  ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &facts));
+  std::vector<ImportedInput> inputs = InputsOf(imported, facts.inputs);
   RETURN_IF_ERROR(CheckMask(job.mask(), inputs));
   std::map<std::string, SymbolPadding> padding;
   if (job.prove_padding()) {
@@ -205,7 +226,7 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   }
   std::vector<std::string> warnings;
   for (const std::string& symbol : SymbolsOfResults(options, inputs))
-    RETURN_IF_ERROR(CheckFreeRows(job, options, imported, inputs, symbol, warnings));
+    RETURN_IF_ERROR(CheckFreeRows(job, options, imported, facts, symbol, warnings));
   ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options, &warnings));
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);

@@ -43,8 +43,10 @@ is higher, as many as there is room for, which is then what the number of rows s
 
 `NonZero` and `Compress` need no `--dim` where what they find is no output and only filters: all rows are kept with flags that say which are real, through
 element-wise operators, moves, `Gather`, `GatherND`, `Concat`, `MatMul` and `RoiAlign` of rows; `TopK`, maxima, sums and `NonMaxSuppression` leave the others
-out. So a detector of torchvision (SSD) needs one number, of its `NonMaxSuppression`. Numbers of rows may decide about shapes, `k` of `TopK` and an `If` for
-the case that there are none; another operator that depends on them is refused with its name.
+out. So a detector of torchvision (SSD) needs one number, of its `NonMaxSuppression`. Numbers of rows may decide about shapes, `k` of `TopK`, the end of a
+`Range` and an `If` for the case that there are none; another operator that depends on them is refused with its name. Rows that `--dim` gives room for may
+be filtered and suppressed again in the same way: Faster R-CNN needs two numbers, of its regions and of its results. Rows that a filter took from such a
+tensor, and that were treated apart, can be put back to their places by `ScatterND` or `ScatterElements` (regions of several levels).
 
 **Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: `Unique`, image decoding, text.
 There is none of these; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the axis.

@@ -343,13 +343,14 @@ network("detector")(lambda: Network(Detector(), {"image": image(64)}, room=128))
 class TorchvisionDetector(nn.Module):
     """What a detector of torchvision finds in the first image, its filter and non-maximum suppression included."""
 
-    def __init__(self, module):
+    def __init__(self, module, masks=False):
         super().__init__()
-        self.module = module
+        self.module, self.masks = module, masks
 
     def forward(self, image):
         found = self.module(list(image))[0]
-        return found["boxes"], found["scores"], found["labels"]
+        results = found["boxes"], found["scores"], found["labels"]
+        return (*results, found["masks"]) if self.masks else results
 
 
 def batched_nms(boxes, scores, idxs, iou_threshold):
@@ -370,6 +371,29 @@ def enter_detector(name, function, size, spread=1, **options):
             module.head.classification_head.cls_logits.weight.data.mul_(spread)
         return Network(TorchvisionDetector(module), {"image": torch.rand(1, 3, size, size)}, room=50)
 
+
+def enter_two_stages(name, function, size, spread, room=40):
+    """Regions by a filter and non-maximum suppression, then boxes in them by another: up to `room` of each. `spread`: of classes' scores, as of
+    enter_detector. Masks of Mask R-CNN are those of its head; it pastes them into the image by a loop over boxes, each of another size, which is
+    to be done behind the network."""
+    @network(name)
+    def make():
+        import torchvision
+        torchvision.ops.boxes.batched_nms = batched_nms
+        module = getattr(torchvision.models.detection, function)(
+            weights=None, weights_backbone=None, num_classes=4, min_size=size, max_size=size, rpn_pre_nms_top_n_test=100,
+            rpn_post_nms_top_n_test=room, box_detections_per_img=room)
+        module.rpn.head.cls_logits.weight.data.mul_(50)
+        module.roi_heads.box_predictor.cls_score.weight.data.mul_(spread)
+        masks = "mask" in function
+        if masks:
+            module.transform.postprocess = lambda result, *sizes: result
+        return Network(TorchvisionDetector(module, masks), {"image": torch.rand(1, 3, size, size)}, room=room)
+
+
+enter_two_stages("fasterrcnn_mobilenet", "fasterrcnn_mobilenet_v3_large_320_fpn", 128, 5)
+enter_two_stages("fasterrcnn_resnet50", "fasterrcnn_resnet50_fpn", 128, 1)
+enter_two_stages("maskrcnn_resnet50", "maskrcnn_resnet50_fpn", 128, 1)
 
 enter_detector("ssdlite320", "ssdlite320_mobilenet_v3_large", 320, detections_per_img=50, topk_candidates=100)
 enter_detector("retinanet", "retinanet_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100,

@@ -36,14 +36,14 @@ bool GivesSizes(const ModelOptions& options) {
 }
 
 absl::StatusOr<ModelDescription> DescribeBuiltin(const std::string& name, const ModelOptions& options) {
-  std::vector<ModelInput> declared;
-  ASSIGN_OR_RETURN(const Network network, LoadModel(name, options, &declared));
+  ModelFacts facts;
+  ASSIGN_OR_RETURN(const Network network, LoadModel(name, options, &facts));
   ModelDescription described;
   DescribeNetwork(network, described);
   for (const Node& node : network.nodes) ++described.operators[node.op];
   for (size_t i = 0; i < described.inputs.size() && !GivesSizes(options); ++i) {
     DescribedPort& port = described.inputs[i];
-    port.symbols = declared[i].symbols;
+    port.symbols = facts.inputs[i].symbols;
     for (size_t d = 0; d < port.shape.size(); ++d)
       if (!port.symbols[d].empty()) port.shape[d] = 0;
   }

@@ -52,16 +52,15 @@ absl::StatusOr<ModelOptions> WithBatch(const std::string& name, ModelOptions opt
   return options;
 }
 
-absl::StatusOr<Network> LoadBuiltin(const std::string& name, const ModelOptions& given,
-                                    std::vector<ModelInput>* inputs) {
+absl::StatusOr<Network> LoadBuiltin(const std::string& name, const ModelOptions& given, ModelFacts* facts) {
   ASSIGN_OR_RETURN(const ModelOptions options, WithBatch(name, given));
   ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, options));
-  if (inputs == nullptr) return network;
+  if (facts == nullptr) return network;
   for (int id : network.inputs) {
     const Tensor& tensor = network.tensor(id);
     ModelInput input{tensor.name, std::vector<std::string>(tensor.type.shape.size())};
     if (HasBatchSymbol(name)) input.symbols[0] = kBatch;
-    inputs->push_back(std::move(input));
+    facts->inputs.push_back(std::move(input));
   }
   return network;
 }
@@ -72,10 +71,9 @@ bool IsModelFile(const std::string& name_or_path) {
   return absl::EndsWith(name_or_path, ".onnx") || name_or_path.find('/') != std::string::npos;
 }
 
-absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options,
-                                  std::vector<ModelInput>* inputs) {
-  return IsModelFile(name_or_path) ? ImportOnnx(name_or_path, options, inputs)
-                                   : LoadBuiltin(name_or_path, options, inputs);
+absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options, ModelFacts* facts) {
+  return IsModelFile(name_or_path) ? ImportOnnx(name_or_path, options, facts)
+                                   : LoadBuiltin(name_or_path, options, facts);
 }
 
 absl::StatusOr<Network> LoadOptimized(const std::string& name_or_path, const ModelOptions& options) {

@@ -53,14 +53,22 @@ struct ModelInput {
   std::vector<std::string> symbols;  // by axis; empty where the extent is fixed
 };
 
+// What a model says beside its network.
+struct ModelFacts {
+  std::vector<ModelInput> inputs;  // those of the network, in order
+  // By symbols of results whose number of rows only a run tells (RESULT.rows), as far as it was followed that rows
+  // which are not real change nothing in others (onnx/found_rows.h): the outputs that have their rows, by place.
+  std::map<std::string, std::vector<int>> followed;
+};
+
 // Whether it names a file.
 bool IsModelFile(const std::string& name_or_path);
 
 // A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says
 // (built-in ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or
-// InvalidArgument in one sentence that says how to fix it. `inputs`, unless null: those of the network, in order.
+// InvalidArgument in one sentence that says how to fix it. `facts`, unless null, receives the rest.
 absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options,
-                                  std::vector<ModelInput>* inputs = nullptr);
+                                  ModelFacts* facts = nullptr);
 
 // As LoadModel and Optimize: what tasks, tune and build work on.
 absl::StatusOr<Network> LoadOptimized(const std::string& name_or_path, const ModelOptions& options);

@@ -1,11 +1,17 @@
 // ONNX files from anywhere: refused in one sentence, or a valid network that can be optimized and cut into tasks.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/onnx/import.h"
+#include "compiler/graph/onnx/input_shapes.h"
+#include "compiler/graph/onnx/read_model.h"
 #include "compiler/graph/passes.h"
 #include "compiler/tensor/accesses.h"
 #include "diapason/v1/import.pb.h"
@@ -39,6 +45,56 @@ std::string ListModel() {
   return model.Bytes();
 }
 
+// Two filters, each with a non-maximum suppression behind it.
+std::string DetectorModel() {
+  ModelBuilder model(17);
+  model.Input("boxes", {6, 4}).Input("scores", {6}).Initializer("limit", Array::FromFloats({}, {0}));
+  model.Initializer("zero", IntList({0})).Initializer("front", IntList({0, 1})).Initializer("most", IntList({4}));
+  model.Initializer("two", IntList({2})).Initializer("one", IntList({1}));
+  std::string boxes = "boxes", scores = "scores";
+  for (const std::string k : {"1", "2"}) {
+    const auto n = [&](const std::string& name) { return name + k; };
+    model.Node("Greater", {scores, "limit"}, {n("good")}).Node("NonZero", {n("good")}, {n("places")});
+    model.Node("Squeeze", {n("places"), "zero"}, {n("list")}).Node("Gather", {boxes, n("list")}, {n("b")});
+    model.Node("Gather", {scores, n("list")}, {n("s")}).Node("Unsqueeze", {n("b"), "zero"}, {n("b3")});
+    model.Node("Unsqueeze", {n("s"), "front"}, {n("s3")});
+    model.Node("NonMaxSuppression", {n("b3"), n("s3"), "most"}, {n("found")});
+    model.Node("Gather", {n("found"), "two"}, {n("column")}, {{"axis", int64_t{1}}});
+    model.Node("Squeeze", {n("column"), "one"}, {n("kept")});
+    model.Node("Gather", {n("b"), n("kept")}, {n("boxes")}).Node("Gather", {n("s"), n("kept")}, {n("scores")});
+    boxes = n("boxes");
+    scores = n("scores");
+  }
+  return model.Output(boxes).Output(scores).Bytes();
+}
+
+// ONNX's models of single nodes, as Debian's libonnx-testdata has them; small ones.
+std::vector<std::string> NodeModels() {
+  constexpr uintmax_t kMostBytes = 2048;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(ONNX_TESTDATA_DIR "/node")) {
+    const std::filesystem::path file = entry.path() / "model.onnx";
+    if (std::filesystem::exists(file) && std::filesystem::file_size(file) <= kMostBytes) files.push_back(file);
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<std::string> models;
+  for (const std::filesystem::path& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    models.emplace_back((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+  return models;
+}
+
+// A size for each result whose number of rows only a run tells.
+ModelOptions RoomForRows(const std::string& bytes) {
+  ModelOptions options;
+  std::istringstream stream(bytes);
+  const absl::StatusOr<OnnxModel> model = ReadOnnxModel(stream, "/nonexistent", true);
+  if (!model.ok()) return options;
+  for (const std::string& symbol : RowsSymbols(*model)) options.dims[symbol] = 3;
+  return options;
+}
+
 }  // namespace
 
 std::string CutsSeed() {
@@ -49,25 +105,24 @@ std::string CutsSeed() {
   return cuts.SerializeAsString();
 }
 
-std::vector<std::string> FuzzSeeds() { return {SampleModel(), ListModel(), CutsSeed()}; }
+std::vector<std::string> FuzzSeeds() {
+  std::vector<std::string> seeds = NodeModels();
+  for (std::string seed : {SampleModel(), ListModel(), DetectorModel(), CutsSeed()}) seeds.push_back(std::move(seed));
+  return seeds;
+}
 
-}  // namespace diapason
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace diapason;
-  // From a process that a model has taken over.
-  if (v1::ImportedCuts cuts; cuts.ParseFromArray(data, static_cast<int>(size))) (void)FromProto(cuts);
-  std::istringstream bytes(std::string(reinterpret_cast<const char*>(data), size));
-  absl::StatusOr<Network> network = ImportOnnxStream(bytes, "model.onnx", "/nonexistent", {});
+void TryModel(const std::string& bytes, const ModelOptions& options) {
+  std::istringstream stream(bytes);
+  absl::StatusOr<Network> network = ImportOnnxStream(stream, "model.onnx", "/nonexistent", options);
   if (!network.ok()) {
     FUZZ_EXPECT(network.status().message().find("\n") == absl::string_view::npos);
-    return 0;
+    return;
   }
   FUZZ_EXPECT(network->Validate().ok());
-  if (!Optimize(*network, {}).ok()) return 0;
+  if (!Optimize(*network, {}).ok()) return;
   FUZZ_EXPECT(network->Validate().ok());
   const absl::StatusOr<Cuts> cuts = FindCuts(*network);
-  if (!cuts.ok()) return 0;
+  if (!cuts.ok()) return;
   // As from the process that reads models.
   v1::ImportedCuts sent;
   ToProto(*cuts, sent);
@@ -77,5 +132,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_EXPECT(received->partition.tasks[t].workload_key == cuts->partition.tasks[t].workload_key);
     (void)CheckAccesses(received->partition.tasks[t].dag);
   }
+}
+
+}  // namespace diapason
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace diapason;
+  // From a process that a model has taken over.
+  if (v1::ImportedCuts cuts; cuts.ParseFromArray(data, static_cast<int>(size))) (void)FromProto(cuts);
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  TryModel(bytes, {});
+  if (const ModelOptions with_room = RoomForRows(bytes); !with_room.dims.empty()) TryModel(bytes, with_room);
   return 0;
 }

@@ -34,6 +34,14 @@ const Names& Reshapes() {
   return names;
 }
 
+bool Scatters(const std::string& op) { return op == "ScatterND" || op == "ScatterElements"; }
+
+// What treats images apart, which are the first axis.
+bool TreatsImages(const std::string& op) {
+  static const auto& names = *new Names{"Conv", "ConvTranspose", "BatchNormalization", "MaxPool", "AveragePool"};
+  return names.contains(op);
+}
+
 bool Combines(const std::string& op) { return op == "ReduceMax" || op == "ReduceMin" || op == "ReduceSum"; }
 
 int64_t Rank(const ImportValue& value) { return static_cast<int64_t>(value->type.shape.size()); }
@@ -53,8 +61,11 @@ class Inputs {
       const FoundFact& fact = value->found;
       if (fact.rows && !rows) rows = fact.rows;
       one_kind = one_kind && (!fact.rows || fact.rows == rows);
-      for (const FoundRowsPtr& other : {fact.rows, fact.positions, fact.counted})
-        if (other && !any) any = other;
+      for (const FoundRowsPtr& other : {fact.rows, fact.positions, fact.counted}) {
+        if (!other) continue;
+        if (!any || (!any->given.empty() && other->given.empty())) any = other;
+        if (!other->given.empty()) given_.insert(other->given);
+      }
     }
   }
 
@@ -69,13 +80,18 @@ class Inputs {
     const int64_t axis = node_.Int("axis", fallback);
     return axis < 0 && values_[0] ? axis + Rank(values_[0]) : axis;
   }
+  // Whether the padding proof can decide about all rows that the inputs have to do with.
+  bool only_given() const { return any != nullptr && !any->given.empty(); }
+  void LetGo() const {
+    for (const std::string& symbol : given_) node_.LetGo(symbol);
+  }
   absl::Status Refuse() const {
     return absl::InvalidArgumentError(absl::StrCat(
         "it needs to know how many rows ", any->node, " finds, which is known only when the network runs: ",
         "say how many they may be with ", any->flag, ", or export the model without what follows that node"));
   }
 
-  FoundRowsPtr any;   // of some input; null: the node has nothing to do with found rows
+  FoundRowsPtr any;   // of some input, not given if there are such; null: the node has nothing to do with found rows
   FoundRowsPtr rows;  // that some input has
   bool one_kind = true;
 
@@ -83,9 +99,38 @@ class Inputs {
   NodeImporter& node_;
   std::string op_;
   std::vector<ImportValue> values_;
+  Names given_;
 };
 
 // ---- before the rule
+
+bool IsNumber(const ImportValue& x, int64_t number) {
+  return x && x->value && !IsFloat(x->type.dtype) && x->type.elements() == 1 && x->value->int_at(0) == number;
+}
+
+// Whether a Range is 0, 1, ... up to its limit.
+bool CountsUp(const Inputs& in) { return in.size() == 3 && IsNumber(in.value(0), 0) && IsNumber(in.value(2), 1); }
+
+// Whether a Slice takes as many rows as there are.
+bool TakesAllRows(const Inputs& in) {
+  return in.size() >= 4 && IsNumber(in.value(1), 0) && in.value(2)->type.elements() == 1 &&
+         in.fact(0).rows == in.fact(2).counted &&
+         (IsNumber(in.value(3), in.fact(0).axis) || IsNumber(in.value(3), in.fact(0).axis - Rank(in.value(0))));
+}
+
+bool AllNegative(const ImportValue& x) {
+  if (!x || !x->value || IsFloat(x->type.dtype)) return false;
+  for (int64_t i = 0; i < x->type.elements(); ++i)
+    if (x->value->int_at(i) >= 0) return false;
+  return true;
+}
+
+// Whether a Where chooses from two lists by a known one. PyTorch's exporter replaces -1 in a shape so.
+bool ChoosesFromLists(const Inputs& in) {
+  for (int i = 0; i < in.size(); ++i)
+    if (!in.value(i) || !in.value(i)->value || in.value(i)->type.shape != in.value(0)->type.shape) return false;
+  return in.size() == 3 && !in.fact(0).counted && Rank(in.value(0)) == 1;
+}
 
 // Numbers of rows, computed as if all were real.
 absl::Status CheckCounts(const Inputs& in) {
@@ -96,8 +141,14 @@ absl::Status CheckCounts(const Inputs& in) {
     const FoundFact& fact = in.fact(i);
     if (!fact.counted) continue;
     bool allowed = of_all.contains(in.op()) || (i == 0 && of_first.contains(in.op())) ||
-                   (i == 1 && (in.op() == "TopK" || in.op() == "Expand" || in.op() == "Reshape"));
+                   (i == 1 && (in.op() == "TopK" || in.op() == "Expand" || in.op() == "Reshape")) ||
+                   (i == 1 && in.op() == "Split" && in.fact(0).rows == fact.counted) ||
+                   (i == 2 && in.op() == "Slice" && TakesAllRows(in)) || (i == 1 && in.op() == "Range" && CountsUp(in));
     const bool compared = in.op() == "Equal" || in.op() == "Greater";
+    if (in.op() == "Equal" && AllNegative(in.value(1 - i))) continue;  // no number of rows is
+    if (in.op() == "Shape") continue;
+    if (in.op() == "Add" && IsNumber(in.value(1 - i), 0) && !in.fact(1 - i).counted) continue;
+    if (in.op() == "Where" && ChoosesFromLists(in)) continue;
     // Whether there are none: counts are never 0 here.
     if (compared) {
       const ImportValue& other = in.value(1 - i);
@@ -117,6 +168,16 @@ absl::Status CheckCounts(const Inputs& in) {
   return absl::OkStatus();
 }
 
+// Whether a Concat puts other columns behind one that says the rows' own places: an index into each row.
+bool JoinsColumns(const Inputs& in) {
+  const FoundFact& first = in.fact(0);
+  bool joins = first.own_place && first.rows && Rank(in.value(0)) == 2 && first.axis == 0 && in.Axis(0) == 1 &&
+               in.value(0)->type.shape[1] == 1;
+  for (int i = 1; i < in.size(); ++i)
+    joins = joins && !in.fact(i).positions && in.fact(i).rows == first.rows && in.fact(i).axis == 0;
+  return joins;
+}
+
 // Places among rows may only be moved, and point to elements of tensors with these rows.
 absl::Status CheckPositions(const Inputs& in) {
   static const auto& moves = *new Names{"Cast",      "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
@@ -124,9 +185,11 @@ absl::Status CheckPositions(const Inputs& in) {
   const bool of_one = in.size() == 1 && (in.op() == "Max" || in.op() == "Min");  // copies
   for (int i = 0; i < in.size(); ++i) {
     if (!in.fact(i).positions || of_one || (i == 0 && moves.contains(in.op()))) continue;
-    const bool takes =
-        i == 1 && ((in.op() == "Gather" && in.fact(0).axis == in.Axis(0)) ||
-                   (in.op() == "GatherND" && in.fact(0).axis == 0 && in.value(1)->type.shape.back() == 1));
+    if (i == 0 && in.op() == "Concat" && JoinsColumns(in)) continue;
+    if (i == 1 && Scatters(in.op()) && in.fact(1).own_place && in.fact(1).rows) continue;  // CheckScatter
+    const bool takes = i == 1 && ((in.op() == "Gather" && in.fact(0).axis == in.Axis(0)) ||
+                                  (in.op() == "GatherND" && in.fact(0).axis == 0 &&
+                                   (in.value(1)->type.shape.back() == 1 || in.fact(1).own_column)));
     if (!takes || in.fact(0).rows != in.fact(i).positions) return in.Refuse();
   }
   return absl::OkStatus();
@@ -173,6 +236,24 @@ bool ExpandsOtherAxes(const Inputs& in) {
   return axis < 0 || (shape.counted && shape.counts[axis]) || to->value->int_at(axis) == 1;
 }
 
+// Rows that a filter found among all are put back where they were. Those that are not real put back what was there.
+absl::Status CheckScatter(NodeImporter& node, const Inputs& in) {
+  const FoundFact &data = in.fact(0), &places = in.fact(1), &updates = in.fact(2);
+  const bool fits = in.size() == 3 && places.own_place && places.rows && updates.rows == places.rows &&
+                    places.axis == 0 && updates.axis == 0 && places.positions == data.rows && data.axis == 0 &&
+                    !updates.positions && in.value(0)->type == in.value(2)->type &&
+                    node.String("reduction", "none") == "none" &&
+                    (in.op() == "ScatterND" ? in.value(1)->type.shape == Shape{in.value(0)->type.shape[0], 1}
+                                            : in.Axis(0) == 0 && in.value(1)->type.shape == in.value(0)->type.shape);
+  if (!fits) return in.Refuse();
+  Shape shape(Rank(in.value(0)), 1);
+  shape[0] = in.value(0)->type.shape[0];
+  ASSIGN_OR_RETURN(ImportValue flags, node.Add("reshape", {places.rows->flags}, {{"shape", shape}}));
+  ASSIGN_OR_RETURN(ImportValue kept, node.Add("where", {flags, in.value(2), in.value(0)}));
+  node.Replace(2, std::move(kept));
+  return absl::OkStatus();
+}
+
 absl::Status CheckRows(NodeImporter& node, const Inputs& in) {
   static const auto& apart = *new Names{"Transpose", "Concat", "Shape", "Size", "NonZero", "Split", "RoiAlign"};
   const std::string& op = in.op();
@@ -193,6 +274,12 @@ absl::Status CheckRows(NodeImporter& node, const Inputs& in) {
   // Before opset 13 a softmax takes all axes behind its own as well.
   if (op == "Softmax" || op == "LogSoftmax") return first.axis < in.Axis(-1) ? absl::OkStatus() : in.Refuse();
   if (op == "Expand") return ExpandsOtherAxes(in) ? absl::OkStatus() : in.Refuse();
+  if (Scatters(op)) return CheckScatter(node, in);
+  if (TreatsImages(op)) {
+    bool images = first.rows && first.axis == 0;
+    for (int i = 1; i < in.size(); ++i) images = images && !in.fact(i).rows;
+    return images ? absl::OkStatus() : in.Refuse();
+  }
   if (op == "ArgMax") return first.axis != in.Axis(0) ? absl::OkStatus() : in.Refuse();
   if (op == "Slice") {  // of the rows none may be left out, which shows behind the rule, nor change places
     if (node.opset() < 10 || in.size() < 5 || !in.value(4)) return absl::OkStatus();
@@ -252,26 +339,37 @@ class Marker {
     if (op == "Concat" && in_.rows) return Concatenated(result, fact);
     if (op == "Gather" || op == "GatherND") return Gathered(fact);
     if (Combines(op) || op == "ArgMax") return Reduced(fact);
+    if (Scatters(op)) {
+      fact.rows = in_.fact(0).rows;
+      return absl::OkStatus();
+    }
     for (int i = 0; i < in_.size(); ++i) {
       const FoundFact& from = in_.fact(i);
       if (from.positions) fact.positions = from.positions;
       if (!from.rows) continue;
       int axis = from.axis;
+      FoundRowsPtr rows = from.rows;
       if (Elementwise().contains(op)) {
         axis += static_cast<int>(Rank(result) - Rank(in_.value(i)));
         RETURN_IF_ERROR(OthersRepeat(axis, result));
       } else if (Reshapes().contains(op)) {
-        ASSIGN_OR_RETURN(axis, Reshaped(in_.value(i), result));
+        ASSIGN_OR_RETURN(axis, Reshaped(in_.value(i), result, rows));
       } else if (op == "Transpose") {
         ASSIGN_OR_RETURN(axis, Transposed(from.axis, Rank(result)));
       } else if (op == "Expand") {
         axis += static_cast<int>(Rank(result) - Rank(in_.value(i)));
       } else if (op == "RoiAlign") {
         axis = 0;
+      } else if (op == "Slice") {
+        RETURN_IF_ERROR(Sliced(axis, result, rows));
       }
-      if (axis >= Rank(result) || result->type.shape[axis] != from.rows->room) return in_.Refuse();
+      if (axis >= Rank(result) || result->type.shape[axis] != rows->room) return in_.Refuse();
       if (op == "RoiAlign" && (i == 0 || from.axis != 0)) return in_.Refuse();
-      fact.rows = from.rows;
+      static const auto& moves = *new Names{"Cast",    "Identity",  "Reshape", "Unsqueeze", "Squeeze",
+                                            "Flatten", "Transpose", "Expand",  "Slice",     "Split"};
+      const bool of_one = in_.size() == 1 && (op == "Max" || op == "Min");  // copies
+      fact.own_place = from.own_place && rows == from.rows && (moves.contains(op) || of_one);
+      fact.rows = std::move(rows);
       fact.axis = axis;
     }
     return absl::OkStatus();
@@ -288,12 +386,65 @@ class Marker {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<int> Reshaped(const ImportValue& x, const ImportValue& result) const {
-    const int64_t before = Product(x->type.shape, x->found.axis);
+  // Changes `rows` where a row becomes several, one behind the other.
+  absl::StatusOr<int> Reshaped(const ImportValue& x, const ImportValue& result, FoundRowsPtr& rows) const {
+    const int64_t before = Product(x->type.shape, x->found.axis), room = rows->room;
+    const Shape& shape = result->type.shape;
     for (int64_t d = 0; d < Rank(result); ++d)
-      if (result->type.shape[d] == x->found.rows->room && Product(result->type.shape, d) == before)
-        return static_cast<int>(d);
+      if (shape[d] == room && Product(shape, d) == before) return static_cast<int>(d);
+    for (int64_t d = 0; d < Rank(result); ++d) {
+      if (Product(shape, d) != before || shape[d] % room != 0) continue;
+      ASSIGN_OR_RETURN(rows, Repeated(rows, shape[d] / room));
+      return static_cast<int>(d);
+    }
     return in_.Refuse();
+  }
+
+  absl::StatusOr<FoundRowsPtr> Repeated(const FoundRowsPtr& rows, int64_t times) const {
+    FoundRowsPtr& known =
+        node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " times ", times));
+    if (known != nullptr) return known;
+    ASSIGN_OR_RETURN(ImportValue flags, node_.Add("reshape", {rows->flags}, {{"shape", Shape{rows->room, 1}}}));
+    ASSIGN_OR_RETURN(flags, node_.Add("expand", {flags}, {{"shape", Shape{rows->room, times}}}));
+    FoundRows repeated = *rows;
+    repeated.room = rows->room * times;
+    ASSIGN_OR_RETURN(repeated.flags, node_.Add("reshape", {flags}, {{"shape", Shape{repeated.room}}}));
+    repeated.source = rows->flags;
+    repeated.first = false;
+    known = std::make_shared<const FoundRows>(std::move(repeated));
+    return known;
+  }
+
+  // The first of given rows are as good as all, with less room. `axis` is theirs.
+  absl::Status Sliced(int axis, const ImportValue& result, FoundRowsPtr& rows) const {
+    const int64_t extent = result->type.shape[axis];
+    if (extent == rows->room || !rows->first || extent == 0) return absl::OkStatus();
+    std::vector<int64_t> starts = node_.Ints("starts", {}), axes = node_.Ints("axes", {});
+    if (node_.opset() >= 10) {
+      ASSIGN_OR_RETURN(starts, node_.KnownInts(1, "starts"));
+      if (in_.size() > 3 && in_.value(3)) {
+        ASSIGN_OR_RETURN(axes, node_.KnownInts(3, "axes"));
+      }
+    }
+    for (size_t k = 0; k < starts.size(); ++k) {
+      const int64_t given = axes.empty() ? static_cast<int64_t>(k) : axes[k];
+      if ((given < 0 ? given + Rank(result) : given) == axis && starts[k] != 0) return in_.Refuse();
+    }
+    ASSIGN_OR_RETURN(rows, Front(rows, extent));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<FoundRowsPtr> Front(const FoundRowsPtr& rows, int64_t extent) const {
+    FoundRowsPtr& known =
+        node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " first ", extent));
+    if (known != nullptr) return known;
+    FoundRows front = *rows;
+    front.room = extent;
+    ASSIGN_OR_RETURN(front.flags, node_.Add("slice", {rows->flags},
+                                            {{"starts", Shape{0}}, {"ends", Shape{extent}}, {"axes", Shape{0}}}));
+    front.source = rows->flags;
+    known = std::make_shared<const FoundRows>(std::move(front));
+    return known;
   }
 
   absl::StatusOr<int> Transposed(int axis, int64_t rank) const {
@@ -316,6 +467,7 @@ class Marker {
       fact.axis = static_cast<int>(axis) + indices.axis;
     } else if (data.rows && !indices.positions) {
       fact.rows = data.rows;
+      fact.own_place = data.own_place;
       fact.axis = data.axis + static_cast<int>(data.axis < axis ? 0 : Rank(in_.value(1)) - 1);
     }
     return absl::OkStatus();
@@ -342,17 +494,24 @@ class Marker {
   absl::Status Concatenated(const ImportValue& result, FoundFact& fact) {
     const int axis = static_cast<int>(in_.Axis(0));
     bool along = true, beside = true;
+    if (in_.size() > 1 && JoinsColumns(in_)) {
+      fact.rows = in_.rows;
+      fact.axis = 0;
+      fact.positions = in_.fact(0).positions;
+      fact.own_column = fact.positions == fact.rows;
+      return absl::OkStatus();
+    }
     std::string key = "concat";
     for (int i = 0; i < in_.size(); ++i) {
       const FoundFact& from = in_.fact(i);
       along = along && (!from.rows || from.axis == axis);
       beside = beside && from.rows == in_.rows && from.axis == in_.fact(0).axis && from.axis != axis;
-      if (from.positions) return in_.Refuse();
+      if (from.positions || (from.rows && from.rows->given != in_.rows->given)) return in_.Refuse();
       absl::StrAppend(&key, " ",
                       from.rows ? absl::StrCat("r", reinterpret_cast<uintptr_t>(from.rows.get()))
                                 : absl::StrCat(in_.value(i)->type.shape[axis]));
     }
-    if (beside) {
+    if (beside || in_.size() == 1) {
       fact.rows = in_.rows;
       fact.axis = in_.fact(0).axis;
       return absl::OkStatus();
@@ -374,6 +533,7 @@ class Marker {
       FoundRows joined = *in_.rows;
       joined.room = result->type.shape[axis];
       joined.flags = std::move(flags);
+      joined.first = false;
       known = std::make_shared<const FoundRows>(std::move(joined));
     }
     fact.rows = known;
@@ -410,9 +570,29 @@ class Marker {
     if (op == "ConstantOfShape" || op == "Expand" || op == "Reshape") {
       if (op != "Reshape" || i == 1) return Shaped(i, result, fact);
     }
-    if (op == "TopK" || op == "If") return absl::OkStatus();
+    if (op == "TopK" || op == "If" || op == "Split" || (op == "Slice" && i == 2)) return absl::OkStatus();
+    if (op == "Range") {
+      if (Rank(result) != 1 || result->type.shape[0] != from.counted->room) return in_.Refuse();
+      fact.rows = fact.positions = from.counted;
+      fact.own_place = true;
+      return absl::OkStatus();
+    }
+    if (op == "Equal" && AllNegative(in_.value(1 - i))) return absl::OkStatus();
     if (!result->value) return in_.Refuse();
+    if (op == "Where") {
+      fact.counts.resize(result->type.elements(), false);
+      for (size_t k = 0; k < fact.counts.size(); ++k)
+        if (from.counts[k] && (in_.value(0)->value->int_at(static_cast<int64_t>(k)) != 0) == (i == 1))
+          fact.counts[k] = true;
+      if (std::find(fact.counts.begin(), fact.counts.end(), true) != fact.counts.end()) fact.counted = from.counted;
+      return absl::OkStatus();
+    }
     fact.counted = from.counted;
+    // The smaller one of a number and a limit: the first rows (Sliced) up to it.
+    if (op == "Min" && from.counted->first && !from.product && result->type.elements() == 1 &&
+        result->value->int_at(0) < from.counted->room && result->value->int_at(0) > 0) {
+      ASSIGN_OR_RETURN(fact.counted, Front(from.counted, result->value->int_at(0)));
+    }
     fact.product = from.product || op == "ReduceProd";
     fact.tests = from.tests || op == "Equal" || op == "Greater";
     fact.counts.resize(result->type.elements(), false);
@@ -468,13 +648,16 @@ class Marker {
 absl::Status HideFoundRows(NodeImporter& node) {
   const Inputs in(node);
   if (in.any == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckCounts(in));
-  RETURN_IF_ERROR(CheckPositions(in));
-  return in.rows ? CheckRows(node, in) : absl::OkStatus();
+  absl::Status status = CheckCounts(in);
+  if (status.ok()) status = CheckPositions(in);
+  if (status.ok() && in.rows) status = CheckRows(node, in);
+  if (status.ok() || !in.only_given()) return status;
+  in.LetGo();
+  return absl::OkStatus();
 }
 
 absl::Status MarkFoundRows(NodeImporter& node, const std::string& text) {
-  for (const ImportValue& result : node.Results()) {  // of NonZero and Compress
+  for (const ImportValue& result : node.Results()) {  // of NonZero, Compress and NonMaxSuppression
     if (result && result->found.rows && result->found.rows->node.empty()) {
       FoundRows named = *result->found.rows;
       named.node = text;
@@ -484,12 +667,27 @@ absl::Status MarkFoundRows(NodeImporter& node, const std::string& text) {
     }
   }
   const Inputs in(node);
-  return in.any == nullptr ? absl::OkStatus() : Marker(node, in).Mark();
+  if (in.any == nullptr || node.HasLetGo()) return absl::OkStatus();
+  const absl::Status status = Marker(node, in).Mark();
+  if (!status.ok() && in.only_given()) in.LetGo();
+  return in.only_given() ? absl::OkStatus() : status;
 }
 
-absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output) {
-  for (const FoundRowsPtr& rows : {output.found.rows, output.found.positions, output.found.counted})
-    if (rows) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
+absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node) {
+  for (const FoundRowsPtr& rows : {value.found.rows, value.found.positions, value.found.counted}) {
+    if (rows && rows->given.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
+    if (rows) node.LetGo(rows->given);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output, ImportState& state) {
+  const FoundFact& found = output.found;
+  for (const FoundRowsPtr& rows : {found.rows, found.positions, found.counted}) {
+    if (rows && rows->given.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
+  }
+  if (found.counted) state.let_go.insert(found.counted->given);
+  if (found.rows && !found.rows->first) state.let_go.insert(found.rows->given);
   return absl::OkStatus();
 }
 

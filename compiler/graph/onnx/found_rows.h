@@ -7,6 +7,13 @@
 // about how many elements TopK takes at most, and about whether there are any rows. Indices from TopK and
 // NonMaxSuppression are places among all rows, and may only take elements of tensors with the same rows. Anything else
 // is refused with what asks for --dim.
+//
+// Results whose room --dim gives are followed too, as "given" rows, of which the first ones are real: what was filtered
+// once can be filtered again (a detector in two stages). Where they meet something else, they are let go: whether rows
+// that are not real are harmless is then for the padding proof to say (service/importer.cc).
+//
+// Rows that a filter found at places of a tensor, and that were treated apart, may be put back there by ScatterND or
+// ScatterElements (regions of several levels).
 #pragma once
 
 #include <string>
@@ -21,7 +28,10 @@ namespace diapason {
 absl::Status HideFoundRows(NodeImporter& node);
 // Behind it: says which rows of the results are real. `text` names the node in later errors.
 absl::Status MarkFoundRows(NodeImporter& node, const std::string& text);
-// InvalidArgument for an output of the model with such rows, or with their number.
-absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output);
+// For a value that becomes part of another one where nobody follows its rows. InvalidArgument if it has such rows.
+absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node);
+// InvalidArgument for an output of the model with such rows, or with their number. Of given rows, those that are real
+// must come first.
+absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output, ImportState& state);
 
 }  // namespace diapason

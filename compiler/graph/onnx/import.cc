@@ -53,7 +53,7 @@ void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& 
 // An output is always the result of a node: of an identity where the model hands out an input or a constant.
 absl::Status AddOutput(const std::string& name, ImportState& state) {
   ImportValue value = state.values.at(name);
-  RETURN_IF_ERROR(CheckFoundRowsOfOutput(*value));
+  RETURN_IF_ERROR(CheckFoundRowsOfOutput(*value, state));
   Network& network = state.network;
   bool is_input = false;
   for (int id : network.inputs) is_input |= id == value->id;
@@ -82,15 +82,29 @@ absl::Status AddCounts(const OnnxModel& model, ImportState& state) {
   return absl::OkStatus();
 }
 
+// ModelFacts::followed.
+std::map<std::string, std::vector<int>> Followed(const OnnxModel& model, const ImportState& state) {
+  std::map<std::string, std::vector<int>> followed;
+  for (const auto& [symbol, count] : state.counts) {
+    if (state.let_go.contains(symbol)) continue;
+    std::vector<int>& outputs = followed[symbol];
+    for (size_t i = 0; i < model.outputs.size(); ++i) {
+      const FoundRowsPtr& rows = state.values.at(model.outputs[i])->found.rows;
+      if (rows && rows->given == symbol) outputs.push_back(static_cast<int>(i));
+    }
+  }
+  return followed;
+}
+
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
-                               const ModelOptions& options, std::vector<ModelInput>* inputs) {
+                               const ModelOptions& options, ModelFacts* facts) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
   RETURN_IF_ERROR(InlineFunctions(model));
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOnnxOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
-  if (inputs != nullptr) *inputs = InputsWithSymbols(model, options);
+  if (facts != nullptr) facts->inputs = InputsWithSymbols(model, options);
   ImportState state;
   state.network.name = std::filesystem::path(name).stem().string();
   state.opset = model.opset();
@@ -102,6 +116,7 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
   AddInputs(model, shapes, state);
   RETURN_IF_ERROR(ImportOnnxNodes(model.nodes, state));
   for (const std::string& output : model.outputs) RETURN_IF_ERROR(AddOutput(output, state));
+  if (facts != nullptr) facts->followed = Followed(model, state);
   RETURN_IF_ERROR(AddCounts(model, state));
   RETURN_IF_ERROR(state.network.Validate());
   return std::move(state.network);
@@ -110,15 +125,14 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
 }  // namespace
 
 absl::StatusOr<Network> ImportOnnxStream(std::istream& bytes, const std::string& name, const std::string& directory,
-                                         const ModelOptions& options, std::vector<ModelInput>* inputs) {
-  absl::StatusOr<Network> network = Import(bytes, name, directory, options, inputs);
+                                         const ModelOptions& options, ModelFacts* facts) {
+  absl::StatusOr<Network> network = Import(bytes, name, directory, options, facts);
   if (network.ok()) return network;
   return absl::Status(network.status().code(),
                       absl::StrCat("cannot import '", name, "': ", WithoutControls(network.status().message())));
 }
 
-absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options,
-                                   std::vector<ModelInput>* inputs) {
+absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options, ModelFacts* facts) {
   std::error_code error;
   std::ifstream file(path, std::ios::binary);
   std::string why = file.is_open() ? "" : std::strerror(errno);
@@ -127,7 +141,7 @@ absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& 
     return absl::NotFoundError(absl::StrCat("cannot read the model '", path, "': ", why,
                                             "; give an .onnx file or the name of a built-in network"));
   }
-  return ImportOnnxStream(file, path, std::filesystem::path(path).parent_path().string(), options, inputs);
+  return ImportOnnxStream(file, path, std::filesystem::path(path).parent_path().string(), options, facts);
 }
 
 std::vector<std::string> OnnxOperators() {

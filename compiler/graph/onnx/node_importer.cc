@@ -218,6 +218,17 @@ FoundRowsPtr NodeImporter::Found(const absl::Status& room, const ImportValue& so
   return std::make_shared<const FoundRows>(std::move(rows));
 }
 
+FoundRowsPtr NodeImporter::GivenRows(ImportValue flags) const {
+  FoundRows rows;
+  rows.room = flags->type.elements();
+  rows.flags = std::move(flags);
+  rows.given = RowsSymbol(node_);
+  rows.flag = DimFlag(rows.given);
+  rows.key = absl::StrCat("given ", rows.given);
+  rows.first = true;
+  return std::make_shared<const FoundRows>(std::move(rows));
+}
+
 std::vector<ImportValue> NodeImporter::Results() const {
   std::vector<ImportValue> results;
   for (const std::string& name : node_.outputs) {

@@ -27,6 +27,10 @@ struct FoundRows {
   std::string node, flag, wanted;
   std::string key;     // equal for what was found in the same way
   ImportValue source;  // what `key` names
+  // The symbol by which --dim gives their number, of a result with room for so many; empty: they are all that there may
+  // be. Where such rows cannot be followed they are let go, and the padding proof decides (service/importer.cc).
+  std::string given;
+  bool first = false;  // given, and those that are real come first, as many as the output `given` says
 };
 using FoundRowsPtr = std::shared_ptr<const FoundRows>;
 
@@ -35,6 +39,8 @@ struct FoundFact {
   FoundRowsPtr rows;  // it has them along `axis`; null: all its elements are real
   int axis = 0;
   FoundRowsPtr positions;    // its elements are places among these rows
+  bool own_place = false;    // element i along `axis` is i, whether that row is real or not
+  bool own_column = false;   // the same of the first column of rows
   FoundRowsPtr counted;      // it is a constant that was computed as if all of these rows were real:
   std::vector<bool> counts;  // these elements of it
   bool product = false;      // they are multiples of the number of rows
@@ -68,6 +74,7 @@ struct ImportState {
   // How many rows are real of results that have room for more, by symbol (NodeImporter::Room).
   std::map<std::string, ImportValue> counts;
   std::map<std::string, FoundRowsPtr> found_rows;  // by key
+  std::set<std::string> let_go;                    // symbols of given rows that were not followed to the end
 };
 
 // A constant that is not in the network yet.
@@ -138,6 +145,15 @@ class NodeImporter {
   // For a result with all rows that there may be, where `room` is the error of Room(what): which of them are real, by a
   // list of flags that `source` determines.
   FoundRowsPtr Found(const absl::Status& room, const ImportValue& source, ImportValue flags) const;
+  // For a result with room for as many rows as --dim says, of which the first ones are real, by a list of flags.
+  // REQUIRES: Room was OK.
+  FoundRowsPtr GivenRows(ImportValue flags) const;
+  // These given rows are followed no further than to this node.
+  void LetGo(const std::string& symbol) {
+    state_.let_go.insert(symbol);
+    let_go_ = true;
+  }
+  bool HasLetGo() const { return let_go_; }
   // The results that were set; null for one that was not.
   std::vector<ImportValue> Results() const;
 
@@ -174,6 +190,7 @@ class NodeImporter {
   const OnnxNode& node_;
   absl::Status attribute_error_;
   std::map<int, ImportValue> replaced_;
+  bool let_go_ = false;
   std::set<std::string> known_;  // attributes that were looked at
   mutable std::set<int> used_;   // inputs that were looked at
 };

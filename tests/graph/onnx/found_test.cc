@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <sstream>
 
 #include "../testing.h"
+#include "compiler/graph/onnx/import.h"
 #include "model_builder.h"
 
 namespace diapason {
@@ -284,6 +287,179 @@ TEST(Found, WhatAFilterKeepsNeedsNoRoomInFrontOfNonMaximumSuppression) {
       for (int64_t k = 0; k < 4; ++k) EXPECT_EQ(outputs[0].at(4 * r + k), boxes.at(4 * want[r].second + k));
     }
   }
+}
+
+// ---- two stages
+
+// `rows` of `data` where `level` is `k`, changed, put back to their places in `result`; as PyTorch's exporters write
+// it.
+void AddLevel(ModelBuilder& model, TorchExporter exporter, int64_t k, const std::string& before) {
+  const auto n = [&](const std::string& name) { return name + std::to_string(k); };
+  model.Initializer(n("number"), IntList({k})).Initializer(n("factor"), Array::FromFloats({1}, {2.0F + k}));
+  model.Node("Equal", {"level", n("number")}, {n("is")}).Node("NonZero", {n("is")}, {n("places")});
+  model.Node("Squeeze", {n("places"), "zero"}, {n("list")}).Node("Gather", {"b", n("list")}, {n("of")});
+  model.Node("Mul", {n("of"), n("factor")}, {n("changed")});
+  if (exporter == TorchExporter::kNewer) {
+    model.Node("Unsqueeze", {n("list"), "last"}, {n("at")});
+    model.Node("ScatterND", {before, n("at"), n("changed")}, {n("result")});
+    return;
+  }
+  model.Initializer(n("column"), IntList({-1, 1})).Node("Reshape", {n("list"), n("column")}, {n("turned")});
+  model.Node("Shape", {n("turned")}, {n("shape")}).Node("Gather", {n("shape"), "zero"}, {n("count")});
+  model.Node("Concat", {n("count"), "four"}, {n("whole")}, {{"axis", int64_t{0}}});
+  model.Node("Expand", {n("turned"), n("whole")}, {n("at")});
+  model.Node("ScatterElements", {before, n("at"), n("changed")}, {n("result")}, {{"axis", int64_t{0}}});
+}
+
+// Boxes by non-maximum suppression, each changed according to its size and scored for two classes, of which the good
+// ones pass another non-maximum suppression: as Faster R-CNN of torchvision does it.
+ModelBuilder TwoStages(TorchExporter exporter) {
+  ModelBuilder model(17);
+  model.Input("boxes", {12, 4}).Input("scores", {12});
+  model.Initializer("zero", IntList({0})).Initializer("one", IntList({1})).Initializer("last", IntList({-1}));
+  model.Initializer("four", IntList({4})).Initializer("front", IntList({0, 1})).Initializer("most", IntList({100}));
+  model.Initializer("overlap", Array::FromFloats({1}, {0.3F})).Initializer("two", IntList({2}));
+  const auto suppress = [&](const std::string& boxes, const std::string& scores, const std::string& name) {
+    model.Node("Unsqueeze", {boxes, "zero"}, {boxes + "_3"}).Node("Unsqueeze", {scores, "front"}, {scores + "_3"});
+    model.Node("NonMaxSuppression", {boxes + "_3", scores + "_3", "most", "overlap"}, {name});
+    model.Node("Gather", {name, "two"}, {name + "_column"}, {{"axis", int64_t{1}}});
+    model.Node("Squeeze", {name + "_column", "one"}, {name + "_kept"});
+  };
+  suppress("boxes", "scores", "first");
+  model.Node("Gather", {"boxes", "first_kept"}, {"b"});
+  model.Node("ReduceSum", {"b", "one"}, {"size"}, {{"keepdims", int64_t{0}}});
+  model.Initializer("limit", Array::FromFloats({}, {0})).Node("Greater", {"size", "limit"}, {"large"});
+  model.Node("Cast", {"large"}, {"level"}, {{"to", int64_t{7}}});
+  model.Node("Shape", {"b"}, {"shape"}).Node("ConstantOfShape", {"shape"}, {"nothing"});
+  AddLevel(model, exporter, 0, "nothing");
+  AddLevel(model, exporter, 1, "result0");
+  model.Initializer("weights", Array::FromFloats({4, 2}, {1, -1, -1, 1, 0.5F, 0.25F, 0.25F, -0.5F}));
+  model.Initializer("far", Array::FromFloats({}, {100})).Node("MatMul", {"result1", "weights"}, {"both"});
+  model.Node("Add", {"result1", "far"}, {"moved"});
+  model.Node("Concat", {"result1", "moved"}, {"wide"}, {{"axis", int64_t{1}}});
+  model.Initializer("boxed", IntList({-1, 4})).Node("Reshape", {"wide", "boxed"}, {"boxes2"});
+  model.Node("Reshape", {"both", "last"}, {"scores2"}).Node("Greater", {"scores2", "limit"}, {"good"});
+  model.Node("NonZero", {"good"}, {"good_places"}).Node("Squeeze", {"good_places", "zero"}, {"good_list"});
+  model.Node("Gather", {"boxes2", "good_list"}, {"boxes3"}).Node("Gather", {"scores2", "good_list"}, {"scores3"});
+  suppress("boxes3", "scores3", "second");
+  model.Node("Gather", {"boxes3", "second_kept"}, {"b2"}).Node("Gather", {"scores3", "second_kept"}, {"s2"});
+  return model.Output("b2").Output("s2");
+}
+
+// The places of boxes of which none overlaps one with a better score, and which have a score above `least`, best first.
+Ints Suppressed(const Array& boxes, const std::vector<double>& scores, double least) {
+  Ints order, kept;
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (scores[i] > least) order.push_back(static_cast<int64_t>(i));
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return scores[i] > scores[j]; });
+  for (int64_t i : order) {
+    const bool free = std::none_of(kept.begin(), kept.end(), [&](int64_t other) {
+      return OverlapOf(BoxAt(boxes, 0, i, false), BoxAt(boxes, 0, other, false)) > 0.3F;
+    });
+    if (free) kept.push_back(i);
+  }
+  return kept;
+}
+
+TEST(Found, WhatNonMaximumSuppressionFoundIsFilteredAgain) {
+  constexpr float kWeights[4][2] = {{1, -1}, {-1, 1}, {0.5F, 0.25F}, {0.25F, -0.5F}};
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    const Array boxes = RandomArray({DType::kFloat32, {12, 4}}, seed);
+    const Array scores = RandomArray({DType::kFloat32, {12}}, seed + 9);
+    std::vector<double> first_scores;
+    for (int64_t i = 0; i < 12; ++i) first_scores.push_back(scores.at(i));
+    const Ints first = Suppressed(boxes, first_scores, -1e9);
+    Array second_boxes(DType::kFloat32, {static_cast<int64_t>(2 * first.size()), 4});
+    std::vector<double> second_scores(2 * first.size(), 0.0);
+    for (size_t r = 0; r < first.size(); ++r) {
+      double sum = 0;
+      for (int64_t k = 0; k < 4; ++k) sum += boxes.at(4 * first[r] + k);
+      for (int64_t k = 0; k < 4; ++k) {
+        const double changed = boxes.at(4 * first[r] + k) * (sum > 0 ? 3 : 2);
+        second_boxes.set(static_cast<int64_t>(8 * r) + k, changed);
+        second_boxes.set(static_cast<int64_t>(8 * r) + 4 + k, changed + 100);
+        for (int c : {0, 1}) second_scores[2 * r + c] += changed * kWeights[k][c];
+      }
+    }
+    const Ints want = Suppressed(second_boxes, second_scores, 0);
+    ASSERT_GT(first.size(), 2u);
+    ASSERT_GT(want.size(), 0u);
+    for (const TorchExporter exporter : {TorchExporter::kOlder, TorchExporter::kNewer}) {
+      ModelOptions options;
+      options.dims = {{"first.rows", 12}, {"second.rows", 14}};
+      ModelFacts facts;
+      std::istringstream bytes(TwoStages(exporter).Bytes());
+      const absl::StatusOr<Network> network = ImportOnnxStream(bytes, "model.onnx", "", options, &facts);
+      ASSERT_TRUE(network.ok()) << network.status();
+      EXPECT_EQ(facts.followed, (std::map<std::string, std::vector<int>>{{"first.rows", {}}, {"second.rows", {0, 1}}}));
+      const std::vector<Array> outputs = EvaluateNetwork(*network, {boxes, scores}).value();
+      ASSERT_EQ(outputs.size(), 4u);
+      EXPECT_EQ(IntsOf(outputs[2]), Ints{static_cast<int64_t>(first.size())});
+      ASSERT_EQ(IntsOf(outputs[3]), Ints{static_cast<int64_t>(want.size())});
+      for (size_t r = 0; r < want.size(); ++r) {
+        EXPECT_NEAR(outputs[1].at(r), second_scores[want[r]], 1e-5);
+        for (int64_t k = 0; k < 4; ++k) EXPECT_NEAR(outputs[0].at(4 * r + k), second_boxes.at(4 * want[r] + k), 1e-5);
+      }
+    }
+  }
+}
+
+// An element of each row, and all rows, by numbers of rows: as Mask R-CNN of torchvision does it.
+TEST(Found, RowsAreTakenByTheirNumber) {
+  ModelBuilder model(17);
+  model.Input("boxes", {12, 4})
+      .Input("scores", {12})
+      .Initializer("zero", IntList({0}))
+      .Initializer("one", IntList({1}));
+  model.Initializer("front", IntList({0, 1})).Initializer("most", IntList({100})).Initializer("two", IntList({2}));
+  model.Initializer("overlap", Array::FromFloats({1}, {0.3F})).Initializer("limit", Array::FromFloats({}, {0}));
+  Array number(DType::kInt64, {}), step(DType::kInt64, {});
+  step.set_int(0, 1);
+  model.Initializer("begin", number).Initializer("step", step);
+  model.Node("Unsqueeze", {"boxes", "zero"}, {"boxes3"}).Node("Unsqueeze", {"scores", "front"}, {"scores3"});
+  model.Node("NonMaxSuppression", {"boxes3", "scores3", "most", "overlap"}, {"found"});
+  model.Node("Gather", {"found", "two"}, {"column"}, {{"axis", int64_t{1}}})
+      .Node("Squeeze", {"column", "one"}, {"kept"});
+  model.Node("Gather", {"boxes", "kept"}, {"b"}).Node("Shape", {"b"}, {"shape"});
+  model.Node("Gather", {"shape", "begin"}, {"count"}).Node("Range", {"begin", "count", "step"}, {"own"});
+  model.Node("ReduceSum", {"b", "one"}, {"size"}, {{"keepdims", int64_t{0}}})
+      .Node("Greater", {"size", "limit"}, {"large"});
+  model.Node("Cast", {"large"}, {"label"}, {{"to", int64_t{7}}}).Node("Unsqueeze", {"label", "one"}, {"labels"});
+  model.Node("Unsqueeze", {"own", "one"}, {"owns"});
+  model.Node("Concat", {"owns", "labels"}, {"index"}, {{"axis", int64_t{1}}}).Node("GatherND", {"b", "index"}, {"y"});
+  model.Node("Unsqueeze", {"count", "zero"}, {"end"}).Node("Slice", {"b", "zero", "end", "zero"}, {"z"});
+  model.Output("y").Output("z");
+  ModelFacts facts;
+  std::istringstream bytes(model.Bytes());
+  const absl::StatusOr<Network> network = ImportOnnxStream(bytes, "model.onnx", "", Room("found", 12), &facts);
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(facts.followed, (std::map<std::string, std::vector<int>>{{"found.rows", {0, 1}}}));
+  const Array boxes = RandomArray({DType::kFloat32, {12, 4}}, 3), scores = RandomArray({DType::kFloat32, {12}}, 4);
+  std::vector<double> score_list;
+  for (int64_t i = 0; i < 12; ++i) score_list.push_back(scores.at(i));
+  const Ints want = Suppressed(boxes, score_list, -1e9);
+  const std::vector<Array> outputs = EvaluateNetwork(*network, {boxes, scores}).value();
+  ASSERT_EQ(IntsOf(outputs[2]), Ints{static_cast<int64_t>(want.size())});
+  for (size_t r = 0; r < want.size(); ++r) {
+    double sum = 0;
+    for (int64_t k = 0; k < 4; ++k) sum += boxes.at(4 * want[r] + k);
+    EXPECT_EQ(outputs[0].at(r), boxes.at(4 * want[r] + (sum > 0 ? 1 : 0)));
+    for (int64_t k = 0; k < 4; ++k) EXPECT_EQ(outputs[1].at(4 * r + k), boxes.at(4 * want[r] + k));
+  }
+}
+
+// Elsewhere than at places that a filter found, rows would be in others' way.
+TEST(Found, RowsAreNotScatteredElsewhere) {
+  ModelBuilder model(17);
+  model.Input("x", {6}).Input("data", {6}).Initializer("zero", IntList({0})).Initializer("last", IntList({-1}));
+  model.Initializer("one", IntList({1})).Node("NonZero", {"x"}, {"places"}).Node("Squeeze", {"places", "zero"}, {"l"});
+  model.Node("Add", {"l", "one"}, {"next"}).Node("Gather", {"x", "l"}, {"kept"});
+  model.Node("Unsqueeze", {"next", "last"}, {"at"}).Node("ScatterND", {"data", "at", "kept"}, {"y"}).Output("y");
+  EXPECT_EQ(ImportErrorOf(model),
+            "cannot import 'model.onnx': node 'node_y' (ScatterND of opset 17): it needs to know how many rows node "
+            "'node_places' (NonZero of opset 17) finds, which is known only when the network runs: say how many they "
+            "may be with --dim places.rows=128, or export the model without what follows that node");
 }
 
 TEST(Found, WhatNeedsTheNumberOfRowsAsksForIt) {

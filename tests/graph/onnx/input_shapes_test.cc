@@ -77,9 +77,10 @@ TEST(InputShapes, SymbolsHaveTheirSizes) {
 }
 
 TEST(InputShapes, InputsBearTheirSymbols) {
-  std::vector<ModelInput> inputs;
+  ModelFacts facts;
   std::istringstream bytes(Two({"N", -1, 3}, {4}).Bytes());
-  ASSERT_TRUE(ImportOnnxStream(bytes, "model.onnx", "", Dims({{"x.1", 2}}), &inputs).ok());
+  ASSERT_TRUE(ImportOnnxStream(bytes, "model.onnx", "", Dims({{"x.1", 2}}), &facts).ok());
+  const std::vector<ModelInput>& inputs = facts.inputs;
   ASSERT_EQ(inputs.size(), 2u);
   EXPECT_EQ(inputs[0].name, "x");
   EXPECT_EQ(inputs[0].symbols, (std::vector<std::string>{"N", "x.1", ""}));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/graph/onnx/found_rows.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 
@@ -95,6 +96,7 @@ absl::Status FinishLoop(NodeImporter& node, Composer& c, const std::vector<Impor
     if (k >= stacked.size()) return absl::InvalidArgumentError("its body has fewer results than the node");
     if (stacked[k].empty())
       return absl::InvalidArgumentError("it makes no step, so that a result would be empty, which is not supported");
+    for (const ImportValue& step : stacked[k]) RETURN_IF_ERROR(LoseFoundRows(*step, node));
     ImportValue all = Stacked(c, stacked[k], k < axes.size() ? axes[k] : 0);
     Hand(c, result, all, stacked[k][0]->narrow);
   }

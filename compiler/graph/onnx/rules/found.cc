@@ -71,6 +71,15 @@ ImportValue RealOrNone(Composer& c, const Rows& rows, const ImportValue& x) {
   return c.Op("where", {rows.real, x, c.Scalar(-1, x)});
 }
 
+// As result 0, which has the rows along that axis.
+absl::Status FinishGiven(NodeImporter& node, Composer& c, const Rows& rows, const ImportValue& result, int axis) {
+  ImportValue flags = c.Reshape(rows.real, {-1});
+  RETURN_IF_ERROR(c.Finish(result));
+  result->found.rows = node.GivenRows(std::move(flags));
+  result->found.axis = axis;
+  return absl::OkStatus();
+}
+
 // What place / step % extent is.
 ImportValue Coordinate(Composer& c, const ImportValue& place, int64_t step, int64_t extent) {
   ImportValue x = step == 1 ? place : c.Div(place, c.Scalar(static_cast<double>(step), place));
@@ -200,7 +209,7 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
       {Coordinate(c, within, all.classes * most, all.batch), Coordinate(c, within, most, all.classes), box}, 1);
   ImportValue result = RealOrNone(c, rows, found);
   result->found.positions = c.Input(0)->found.rows;
-  return c.Finish(result);
+  return FinishGiven(node, c, rows, result, 0);
 }
 
 // ---- what is not 0
@@ -241,6 +250,7 @@ absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x,
   found.rows = node.Found(room, x, std::move(flags));
   found.axis = 1;
   found.positions = x->found.rows;
+  found.own_place = rank == 1;
   return absl::OkStatus();
 }
 
@@ -259,7 +269,7 @@ absl::Status NonZero(NodeImporter& node) {
     coordinates.push_back(Coordinate(c, rows.place, step, extent));
   }
   if (coordinates.empty()) coordinates.push_back(Coordinate(c, rows.place, 1, 1));
-  return c.Finish(c.Transpose(RealOrNone(c, rows, c.Concat(coordinates, 1)), {1, 0}));
+  return FinishGiven(node, c, rows, c.Transpose(RealOrNone(c, rows, c.Concat(coordinates, 1)), {1, 0}), 1);
 }
 
 absl::Status Compress(NodeImporter& node) {
@@ -288,7 +298,8 @@ absl::Status Compress(NodeImporter& node) {
     RETURN_IF_ERROR(given.status());
     const int64_t room = *given;
     const Rows rows = FindRows(node, c, FlagsOf(c, c.Slice(condition, 0, 0, n)), room);
-    return c.Finish(c.Op("gather", {x, c.Reshape(RealOrNone(c, rows, rows.place), {-1})}, {{"axis", axis}}));
+    ImportValue taken = c.Op("gather", {x, c.Reshape(RealOrNone(c, rows, rows.place), {-1})}, {{"axis", axis}});
+    return FinishGiven(node, c, rows, taken, static_cast<int>(axis));
   }
   Ints kept;
   for (int64_t i = 0; i < n; ++i) {

@@ -32,6 +32,9 @@ absl::Status ImportGather(NodeImporter& node) {
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
   const int64_t extent = x->type.shape[axis];
   RETURN_IF_ERROR(CheckIndices(indices, {extent}));
+  // Rows that a filter found, with flags (found_rows.h): all of them.
+  if (indices->found.own_place && indices->type.shape == std::vector<int64_t>{extent})
+    return node.Emit("identity", {x});
   const std::optional<Run> run = indices->value && !x->value ? RunOf(*indices->value, extent) : std::nullopt;
   if (run) {
     Composer c(node);

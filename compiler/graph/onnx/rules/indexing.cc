@@ -100,18 +100,30 @@ absl::Status GatherNd(NodeImporter& node) {
   return c.Finish(c.Op("gather_nd", {c.Input(0), c.Input(1)}, {{"batch_dims", batch_dims}}));
 }
 
+// Every row is put where it is; found_rows.h has put those that are not real back before.
+bool ScattersInPlace(Composer& c, const Ints& indices_shape, const std::string& reduction) {
+  const ImportValue x = c.Input(0), indices = c.Input(1), updates = c.Input(2);
+  return c.ok() && indices->found.own_place && indices->found.axis == 0 && indices->type.shape == indices_shape &&
+         updates->type == x->type && reduction == "none";
+}
+
 absl::Status ScatterElements(NodeImporter& node) {
   Composer c(node);
   RETURN_IF_ERROR(CheckElements(node, c));
+  const std::string reduction = node.String("reduction", "none");
+  if (node.Int("axis", 0) == 0 && ScattersInPlace(c, c.Input(0)->type.shape, reduction))
+    return c.Finish(c.Op("identity", {c.Input(2)}));
   return c.Finish(c.Op("scatter_elements", {c.Input(0), c.Input(1), c.Input(2)},
-                       {{"axis", node.Int("axis", 0)}, {"reduction", node.String("reduction", "none")}}));
+                       {{"axis", node.Int("axis", 0)}, {"reduction", reduction}}));
 }
 
 absl::Status ScatterNd(NodeImporter& node) {
   Composer c(node);
   RETURN_IF_ERROR(CheckRows(c, 0));
-  return c.Finish(
-      c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)}, {{"reduction", node.String("reduction", "none")}}));
+  const std::string reduction = node.String("reduction", "none");
+  if (RankOf(c.Input(0)) > 0 && ScattersInPlace(c, {c.Input(0)->type.shape[0], 1}, reduction))
+    return c.Finish(c.Op("identity", {c.Input(2)}));
+  return c.Finish(c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)}, {{"reduction", reduction}}));
 }
 
 absl::Status ImportArg(NodeImporter& node, const char* op) {
@@ -192,6 +204,7 @@ absl::Status TopK(NodeImporter& node) {
     FoundRows best = *found.rows;
     best.flags = c.Op("gather", {found.rows->flags, indices}, {{"axis", int64_t{0}}});
     best.room = k;
+    best.first = false;
     found.positions = found.rows;
     found.rows = std::make_shared<const FoundRows>(std::move(best));
   }
