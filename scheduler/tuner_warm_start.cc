@@ -45,7 +45,7 @@ absl::Status Tuner::Impl::LoadTunedWorkloads(int64_t before) {
     if (!known.insert(workload.workload_key).second) continue;
     const absl::StatusOr<ComputeDag> dag = ParseDag(workload.workload);
     if (!dag.ok()) continue;  // of a newer version
-    TunedWorkload tuned{ShapeOf(*dag), {}};
+    TunedWorkload tuned{ShapeOf(*dag), {}, workload.workload_key};
     if (kinds.count(tuned.shape.kind) == 0) continue;
     ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
                      history_->ForWorkload(workload.workload_key, options_.facts.model, options_.target.ToString()));
@@ -59,11 +59,11 @@ std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
   if (!options_.warm_start) return {};
   std::vector<TunedWorkload> tuned;
   for (const auto& other : tasks_)
-    if (other->id() != id) tuned.push_back({other->shape(), other->Fastest()});
+    if (other->id() != id) tuned.push_back({other->shape(), other->Fastest(), other->task().workload_key});
   for (const auto* before : {&tuned_before_, &options_.tuned_elsewhere})
     tuned.insert(tuned.end(), before->begin(), before->end());
   const TaskState& task = *tasks_[id];
-  std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned);
+  std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned, task.task().workload_key);
   std::erase_if(suggestions, [&task](const Suggestion& one) {
     return task.Proposed(CandidateHash(task.space().space(one.space).name(), one.decisions));
   });

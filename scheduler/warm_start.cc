@@ -70,13 +70,15 @@ double Distance(const TaskShape& a, const TaskShape& b) {
   return sum;
 }
 
-std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape,
-                                const std::vector<TunedWorkload>& tuned) {
+std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, const std::vector<TunedWorkload>& tuned,
+                                const std::string& workload_key) {
   std::vector<std::pair<double, const TunedWorkload*>> nearest;
-  for (const TunedWorkload& workload : tuned)
-    if (const double distance = Distance(shape, workload.shape);
-        distance <= kFarthestWorkload && !workload.best.empty())
+  for (const TunedWorkload& workload : tuned) {
+    if (workload.best.empty()) continue;
+    const bool own = workload.workload_key == workload_key;
+    if (const double distance = own ? -1 : Distance(shape, workload.shape); distance <= kFarthestWorkload)
       nearest.push_back({distance, &workload});
+  }
   std::stable_sort(nearest.begin(), nearest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (nearest.size() > kNearestWorkloads) nearest.resize(kNearestWorkloads);
   std::vector<Suggestion> suggestions;

@@ -36,6 +36,7 @@ struct Tuned {
 struct TunedWorkload {
   TaskShape shape;
   std::vector<Tuned> best;
+  std::string workload_key{};
 };
 
 // A candidate of a task that comes from another.
@@ -66,9 +67,10 @@ inline constexpr int kNearestWorkloads = 3;
 inline constexpr double kFarthestWorkload = 8;
 
 // The candidates of the nearest of `tuned`, as candidates of `space`: in turns, the nearest workload and the fastest
-// candidate first. What has no sketch of that name and number of decisions here, or is not legal when put into its
+// candidate first. Nearest is the task's own workload, `workload_key`, tuned elsewhere: many others can have its shape.
+// What has no sketch of that name and number of decisions here, or is not legal when put into its
 // domains, is left out. No two are equal.
-std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape,
-                                const std::vector<TunedWorkload>& tuned);
+std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, const std::vector<TunedWorkload>& tuned,
+                                const std::string& workload_key);
 
 }  // namespace diapason

@@ -163,7 +163,7 @@ std::vector<TunedWorkload> RecordCollection::ForSearch(const ResolvedTarget& wan
   std::vector<TunedWorkload> workloads;
   for (const auto& [key, records] : Ranked(entries_, wanted)) {
     const absl::StatusOr<ComputeDag> dag = ParseDag(records.front()->workload);
-    if (dag.ok()) workloads.push_back({ShapeOf(*dag), WorthHandingOn(records)});  // else: of a newer version
+    if (dag.ok()) workloads.push_back({ShapeOf(*dag), WorthHandingOn(records), key});  // else: of a newer version
   }
   return workloads;
 }

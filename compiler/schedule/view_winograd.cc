@@ -44,7 +44,9 @@ const Transforms& TransformsOf(int64_t m) {
   return m == 2 ? two : four;
 }
 
-absl::Status NoWinograd(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why)); }
+absl::Status NoWinograd(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why));
+}
 
 int64_t TilesOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -112,7 +114,8 @@ class WinogradRewriter {
       return NoWinograd("it is no dense convolution of stride and dilation 1 in NHWC");
     if (row_->extent != 3 || column_->extent != 3) return NoWinograd("the window is not 3x3");
     const Axis& n = conv().axes[0];
-    if (input_->args[0] != n.var && !(n.extent == 1 && IsInt(input_->args[0], 0))) return NoWinograd("the batch is moved");
+    if (input_->args[0] != n.var && !(n.extent == 1 && IsInt(input_->args[0], 0)))
+      return NoWinograd("the batch is moved");
     return absl::OkStatus();
   }
 

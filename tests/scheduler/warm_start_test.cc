@@ -74,7 +74,19 @@ TEST(WarmStart, TakesTheNearestWorkloadsInTurnsAndTheFastestFirst) {
       {{"k", {5, 7}}, {{"gemm/b", {1, 4}}}},                           // the third
       {{"k", {5, 5}}, {{"direct/a", {2, 2, 2}}, {"gemm/b", {1, 2}}}},  // the nearest
   };
-  EXPECT_THAT(Pairs(Suggest(*Spaces(), here, tuned)),
+  EXPECT_THAT(Pairs(Suggest(*Spaces(), here, tuned, "own")),
+              ElementsAre(std::pair(0, std::vector<int32_t>{2, 2, 2}), std::pair(1, std::vector<int32_t>{1, 2}),
+                          std::pair(1, std::vector<int32_t>{1, 4}), std::pair(0, std::vector<int32_t>{4, 4, 8})));
+}
+
+TEST(WarmStart, ItsOwnWorkloadComesBeforeOthersOfTheSameShape) {
+  const TaskShape here{"k", {5, 5}};
+  const std::vector<TunedWorkload> tuned = {
+      {here, {{"gemm/b", {1, 2}}}, "first"},   {here, {{"gemm/b", {1, 4}}}, "second"},
+      {here, {{"gemm/b", {64, 1}}}, "third"},  {here, {{"direct/a", {2, 2, 2}}, {"direct/a", {4, 4, 8}}}, "own"},
+      {here, {{"gemm/b", {32, 1}}}, "fourth"},
+  };
+  EXPECT_THAT(Pairs(Suggest(*Spaces(), here, tuned, "own")),
               ElementsAre(std::pair(0, std::vector<int32_t>{2, 2, 2}), std::pair(1, std::vector<int32_t>{1, 2}),
                           std::pair(1, std::vector<int32_t>{1, 4}), std::pair(0, std::vector<int32_t>{4, 4, 8})));
 }
@@ -82,11 +94,12 @@ TEST(WarmStart, TakesTheNearestWorkloadsInTurnsAndTheFastestFirst) {
 TEST(WarmStart, DecisionsArePutIntoTheDomainsOfTheTask) {
   const TaskShape here{"k", {5}};
   // The first two holes may have a product of 128 at most.
-  EXPECT_THAT(Pairs(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {64, 64, 2}}}}})),
+  EXPECT_THAT(Pairs(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {64, 64, 2}}}}}, "own")),
               ElementsAre(std::pair(0, std::vector<int32_t>{64, 2, 2})));
-  EXPECT_THAT(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {1, 1}}, {"gone/c", {1, 1}}, {"gemm/b", {}}}}}),
-              IsEmpty());
-  EXPECT_THAT(Suggest(*Spaces(), here, {}), IsEmpty());
+  EXPECT_THAT(
+      Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {1, 1}}, {"gone/c", {1, 1}}, {"gemm/b", {}}}}}, "own"),
+      IsEmpty());
+  EXPECT_THAT(Suggest(*Spaces(), here, {}, "own"), IsEmpty());
 }
 
 }  // namespace
