@@ -728,7 +728,7 @@ TEST(CPrinter, NamedProcessorsGetCorrectCode) {
     EXPECT_TRUE(absl::IsFailedPrecondition(here)) << here;  // it compiles all the same
     Program compiled;
     compiled.target = target;
-    compiled.source = SourceOf(MicroKernel(2, 3, 2, 16, 5), DefaultFacts(target).vector_bytes);
+    compiled.source = CPrelude() + SourceOf(MicroKernel(2, 3, 2, 16, 5), DefaultFacts(target).vector_bytes);
     EXPECT_EQ(CompileSource(compiled, 60), absl::OkStatus());
   }
 }
