@@ -29,14 +29,14 @@ endfunction()
 # A room of the house (docs/architecture.md) is one static library. Headers are reached as "compiler/tensor/expr.h" from
 # the top; only what DEPS names is linked, so a room that is not named cannot be used.
 #
-#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ... SEARCHES)
+#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ... OPTIMIZED)
 #
-# SEARCHES: tuning spends its time here, so it is compiled with -O2.
+# OPTIMIZED: tuning spends its time here, so it is compiled with -O2.
 function(diapason_room name)
-  cmake_parse_arguments(ROOM "SEARCHES" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
+  cmake_parse_arguments(ROOM "OPTIMIZED" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(diapason_${name} STATIC ${ROOM_SRCS})
   diapason_batches(diapason_${name})
-  if(ROOM_SEARCHES)
+  if(ROOM_OPTIMIZED)
     target_compile_options(diapason_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   endif()
   diapason_alone(diapason_${name} ${ROOM_ALONE})

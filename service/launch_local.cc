@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/environment.h"
+#include "base/owned_fd.h"
 #include "base/process.h"
 #include "service/launcher.h"
 #include "service/secret_folder.h"
@@ -24,16 +25,6 @@ namespace diapason {
 namespace {
 
 constexpr std::chrono::seconds kGrace{10};
-
-struct Fd {
-  explicit Fd(int opened) : fd(opened) {}
-  ~Fd() {
-    if (fd >= 0) close(fd);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  const int fd;
-};
 
 class LocalLauncher final : public Launcher {
  public:
@@ -91,7 +82,7 @@ class LocalLauncher final : public Launcher {
     std::vector<std::string> args = {"diapason"};
     for (std::string& arg : CommandWithSecrets(options_, secrets_.path())) args.push_back(std::move(arg));
     args.insert(args.end(), {"--name", absl::StrCat("local-", options_.label, "-", ++number_)});
-    const Fd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    const OwnedFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
     SpawnOptions spawn;
     spawn.args = std::move(args);
     spawn.file = options_.program;

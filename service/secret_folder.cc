@@ -12,20 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/owned_fd.h"
 #include "service/launcher.h"
 
 namespace diapason {
 namespace {
-
-struct FolderFd {
-  explicit FolderFd(int opened) : fd(opened) {}
-  ~FolderFd() {
-    if (fd >= 0) close(fd);
-  }
-  FolderFd(const FolderFd&) = delete;
-  FolderFd& operator=(const FolderFd&) = delete;
-  const int fd;
-};
 
 absl::Status Failed(const char* what, const std::string& path, int reason) {
   return absl::FailedPreconditionError(absl::StrCat("cannot ", what, " the workers' credentials in '", path, "' (",
@@ -49,7 +40,7 @@ absl::Status NotOurs(const std::string& path) {
 absl::Status WriteFile(int folder, const LaunchSecret& secret, const std::string& path) {
   const std::string unfinished = secret.file + ".new";
   unlinkat(folder, unfinished.c_str(), 0);
-  const FolderFd file(openat(folder, unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const OwnedFd file(openat(folder, unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.fd < 0 || fchmod(file.fd, 0600) != 0) return Failed("write", path, errno);
   for (size_t done = 0; done < secret.text.size();) {
     const ssize_t count = write(file.fd, secret.text.data() + done, secret.text.size() - done);
@@ -74,7 +65,7 @@ absl::Status SecretFolder::Check() const {
   std::string another = (std::filesystem::path(base_) / "diapason-check-XXXXXX").string();
   if (mkdtemp(another.data()) == nullptr) return Failed("keep", base_, errno);
   rmdir(another.c_str());
-  const FolderFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const OwnedFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.fd < 0) return errno == ENOENT ? absl::OkStatus() : Failed("keep", path_, errno);
   return IsOurs(folder.fd) ? absl::OkStatus() : NotOurs(path_);
 }
@@ -82,7 +73,7 @@ absl::Status SecretFolder::Check() const {
 absl::Status SecretFolder::Write(const std::vector<LaunchSecret>& secrets) const {
   if (secrets.empty()) return absl::OkStatus();
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return Failed("keep", path_, errno);
-  const FolderFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const OwnedFd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.fd < 0) return Failed("keep", path_, errno);
   if (!IsOurs(folder.fd)) return NotOurs(path_);
   if (fchmod(folder.fd, 0700) != 0) return Failed("keep", path_, errno);

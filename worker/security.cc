@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "worker/openssl_owned.h"
 #include "worker/tokens.h"
 
 namespace diapason {
@@ -20,15 +21,6 @@ namespace {
 
 constexpr std::array<const char*, 4> kRoles{"tracker", "service", "worker", "client"};
 constexpr char kRoleUri[] = "urn:diapason:role:";
-
-struct Free {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* cert) const { X509_free(cert); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-  void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
-};
-template <typename T>
-using Owned = std::unique_ptr<T, Free>;
 
 Owned<BIO> Memory(const std::string& text) {
   return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));

@@ -14,23 +14,13 @@
 #include <memory>
 #include <optional>
 
+#include "worker/openssl_owned.h"
 #include "worker/tls_watch.h"
 
 namespace diapason {
 namespace {
 
 constexpr timeval kPatience{2, 0};
-
-struct FreeProbed {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* cert) const { X509_free(cert); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-  void operator()(addrinfo* info) const { freeaddrinfo(info); }
-};
-template <typename T>
-using Probed = std::unique_ptr<T, FreeProbed>;
 
 class Socket {
  public:
@@ -42,7 +32,7 @@ class Socket {
       why_ = gai_strerror(wrong);
       return;
     }
-    const Probed<addrinfo> all(found);
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
     for (const addrinfo* one = all.get(); one != nullptr && fd_ < 0; one = one->ai_next) {
       const int fd = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, 0);
       if (fd < 0) continue;
@@ -72,23 +62,23 @@ class Socket {
 
 void Show(SSL_CTX* context, const TlsIdentity& identity) {
   auto memory = [](const std::string& text) {
-    return Probed<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+    return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   };
-  const Probed<BIO> cert = memory(identity.cert), key = memory(identity.key), ca = memory(identity.ca);
-  const Probed<X509> shown(PEM_read_bio_X509(cert.get(), nullptr, nullptr, nullptr));
+  const Owned<BIO> cert = memory(identity.cert), key = memory(identity.key), ca = memory(identity.ca);
+  const Owned<X509> shown(PEM_read_bio_X509(cert.get(), nullptr, nullptr, nullptr));
   SSL_CTX_use_certificate(context, shown.get());
-  while (const Probed<X509> next{PEM_read_bio_X509(cert.get(), nullptr, nullptr, nullptr)})
+  while (const Owned<X509> next{PEM_read_bio_X509(cert.get(), nullptr, nullptr, nullptr)})
     SSL_CTX_add1_chain_cert(context, next.get());
-  const Probed<EVP_PKEY> read(PEM_read_bio_PrivateKey(key.get(), nullptr, nullptr, nullptr));
+  const Owned<EVP_PKEY> read(PEM_read_bio_PrivateKey(key.get(), nullptr, nullptr, nullptr));
   SSL_CTX_use_PrivateKey(context, read.get());
-  while (const Probed<X509> next{PEM_read_bio_X509(ca.get(), nullptr, nullptr, nullptr)})
+  while (const Owned<X509> next{PEM_read_bio_X509(ca.get(), nullptr, nullptr, nullptr)})
     X509_STORE_add_cert(SSL_CTX_get_cert_store(context), next.get());
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
 }
 
 // What the role of the peer's certificate is not for; empty when it is a tracker's or a service's.
 std::string WrongRole(SSL* ssl, bool allow_no_role) {
-  const Probed<BIO> text(BIO_new(BIO_s_mem()));
+  const Owned<BIO> text(BIO_new(BIO_s_mem()));
   const X509* cert = SSL_get0_peer_certificate(ssl);
   char* data = nullptr;
   if (cert == nullptr || PEM_write_bio_X509(text.get(), cert) != 1) return "";
@@ -107,8 +97,8 @@ std::string WrongRole(SSL* ssl, bool allow_no_role) {
 
 // Since it was loaded: one that had expired by then is not taken.
 bool HasExpired(const TlsIdentity& identity) {
-  const Probed<BIO> text(BIO_new_mem_buf(identity.cert.data(), static_cast<int>(identity.cert.size())));
-  const Probed<X509> cert(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
+  const Owned<BIO> text(BIO_new_mem_buf(identity.cert.data(), static_cast<int>(identity.cert.size())));
+  const Owned<X509> cert(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
   return cert != nullptr && X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0;
 }
 
@@ -149,10 +139,10 @@ std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentia
   }
 
   ERR_clear_error();
-  const Probed<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
+  const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr) return "";
   if (credentials.tls.has_value()) Show(context.get(), *credentials.tls);
-  const Probed<SSL> ssl(SSL_new(context.get()));
+  const Owned<SSL> ssl(SSL_new(context.get()));
   constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof kHttp2);
   if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl.get()), host.c_str()) != 1) {

@@ -106,12 +106,15 @@ AddressRange PortMemory::RangeOf(const void* address, int64_t bytes) const {
   return {begin, begin + static_cast<uint64_t>(bytes)};
 }
 
+void* PortMemory::Given(size_t port, absl::Span<void* const> inputs, absl::Span<void* const> outputs) const {
+  const bool input = port < inputs_;
+  const absl::Span<void* const> list = input ? inputs : outputs;
+  return list.empty() ? nullptr : list[input ? port : port - inputs_];
+}
+
 bool PortMemory::IsAsGiven(absl::Span<void* const> inputs, absl::Span<void* const> outputs) const {
-  for (size_t i = 0; i < ports_.size(); ++i) {
-    const absl::Span<void* const> list = i < inputs_ ? inputs : outputs;
-    void* const given = list.empty() ? nullptr : list[i < inputs_ ? i : i - inputs_];
-    if (given != ports_[i].caller) return false;
-  }
+  for (size_t i = 0; i < ports_.size(); ++i)
+    if (Given(i, inputs, outputs) != ports_[i].caller) return false;
   return true;
 }
 
@@ -122,8 +125,7 @@ absl::Status PortMemory::Use(absl::Span<void* const> inputs, absl::Span<void* co
   std::vector<CallerPort> callers;
   for (size_t i = 0; i < ports_.size(); ++i) {
     Port& port = ports_[i];
-    const absl::Span<void* const> list = i < inputs_ ? inputs : outputs;
-    port.caller = list.empty() ? nullptr : list[i < inputs_ ? i : i - inputs_];
+    port.caller = Given(i, inputs, outputs);
     CallerPort& caller = callers.emplace_back(CallerPort{{}, port.written, port.movable});
     if (port.caller != nullptr && port.caller != Own(port)) caller.memory = RangeOf(port.caller, port.buffer->bytes());
   }

@@ -69,6 +69,8 @@ class PortMemory {
   void* Own(const Port& port) const { return device_.AddressOf(*port.buffer); }
   AddressRange RangeOf(const void* address, int64_t bytes) const;
   void AddPort(DeviceBuffer* buffer, bool written, bool alone);
+  // What Use was given for a port; null: nothing.
+  void* Given(size_t port, absl::Span<void* const> inputs, absl::Span<void* const> outputs) const;
   bool IsAsGiven(absl::Span<void* const> inputs, absl::Span<void* const> outputs) const;
 
   Device& device_;

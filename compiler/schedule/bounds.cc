@@ -10,8 +10,6 @@
 namespace diapason {
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 void AddTerm(Terms* terms, const Term& term) {
   if (term.coefficient == 0) return;
   for (Term& have : *terms) {

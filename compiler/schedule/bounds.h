@@ -19,6 +19,9 @@
 
 namespace diapason {
 
+// REQUIRES: a >= 0, b > 0.
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // coefficient * (value of a loop). The loop is an atom: a leaf, or a loop that was fused into another.
 struct Term {
   int stage;

@@ -39,8 +39,6 @@ Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Exp
 // The kinds of memory that a step can name for a copy; its number may come from a peer.
 bool IsMemory(int32_t number) { return number >= 0 && number <= static_cast<int32_t>(Memory::kLocal); }
 
-const Expr& Unconverted(const Expr& e) { return e->kind == ExprKind::kCast ? e->args[0] : e; }
-
 // What is multiplied in a term that may be zero under a condition.
 void AddFactors(const Expr& e, std::vector<Expr>* factors) {
   const Expr& term = Unconverted(e);

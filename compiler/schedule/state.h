@@ -24,6 +24,9 @@ enum class Memory : uint8_t {
 // One copy for the threads of a block.
 inline bool IsOfBlock(Memory memory) { return memory == Memory::kShared || memory == Memory::kLanes; }
 
+// An expression without its outermost conversion to another type, if it has one.
+inline const Expr& Unconverted(const Expr& e) { return e->kind == ExprKind::kCast ? e->args[0] : e; }
+
 struct Loop {
   enum class Origin : uint8_t { kAxis, kSplit, kFuse, kReplica };
   std::string name;

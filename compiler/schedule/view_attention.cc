@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/schedule/state.h"
 #include "compiler/schedule/view_parts.h"
 
 namespace diapason {
@@ -16,14 +17,11 @@ absl::Status NoAttention(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("no attention view: ", why));
 }
 
-// A factor without a conversion to the type of the sum.
-const Expr& FactorOf(const Expr& factor) { return factor->kind == ExprKind::kCast ? factor->args[0] : factor; }
-
 // True for a sum over one axis of products of two loads.
 bool IsProduct(const Stage& stage) {
   return !stage.placeholder && stage.reduce_axes.size() == 1 && stage.combiner == Combiner::kSum &&
-         stage.body->kind == ExprKind::kMul && FactorOf(stage.body->args[0])->kind == ExprKind::kLoad &&
-         FactorOf(stage.body->args[1])->kind == ExprKind::kLoad;
+         stage.body->kind == ExprKind::kMul && Unconverted(stage.body->args[0])->kind == ExprKind::kLoad &&
+         Unconverted(stage.body->args[1])->kind == ExprKind::kLoad;
 }
 
 bool IsReadBy(const Expr& load, const Axis& axis) {
@@ -56,7 +54,7 @@ class AttentionRewriter {
         reduced_[id] = reduced_[id] || reduced_[producer] || dag_.stage(producer).reduces();
       if (!IsProduct(stage)) continue;
       int computed = 0;  // operands that another reduction is behind
-      for (const Expr& factor : stage.body->args) computed += Behind(FactorOf(factor));
+      for (const Expr& factor : stage.body->args) computed += Behind(Unconverted(factor));
       int* const place = computed == 0 ? &scores_ : &values_;
       if (computed == 2 || *place >= 0) return NoAttention("there are more than two products");
       *place = id;
@@ -72,15 +70,15 @@ class AttentionRewriter {
   // The weights as exponentials and the sum of each row of these: exp / sum, through stages that only convert it.
   void FindQuotient() {
     std::vector<int> chain{weights_};
-    const Expr* body = &FactorOf(dag_.stage(weights_).body);
+    const Expr* body = &Unconverted(dag_.stage(weights_).body);
     while ((*body)->kind == ExprKind::kLoad && IsOfPoint(chain.back(), **body) &&
            IsReadOnlyBy(chain.back(), (*body)->buffer)) {
       chain.push_back((*body)->buffer);
       if (dag_.stage(chain.back()).placeholder || dag_.stage(chain.back()).reduces()) return;
-      body = &FactorOf(dag_.stage(chain.back()).body);
+      body = &Unconverted(dag_.stage(chain.back()).body);
     }
     if ((*body)->kind != ExprKind::kDiv) return;
-    const Expr &power = FactorOf((*body)->args[0]), &sum = FactorOf((*body)->args[1]);
+    const Expr &power = Unconverted((*body)->args[0]), &sum = Unconverted((*body)->args[1]);
     if (power->kind != ExprKind::kLoad || sum->kind != ExprKind::kLoad || !IsOfPoint(chain.back(), *power)) return;
     const Stage &powers = dag_.stage(power->buffer), &sums = dag_.stage(sum->buffer);
     if (powers.placeholder || powers.reduces() || dag_.is_output(power->buffer) || dag_.is_output(sum->buffer)) return;
@@ -114,7 +112,7 @@ class AttentionRewriter {
 
   // Whether `sum` at the stage's point is that of all powers of a row, over the axis that the product sums.
   bool IsSumOfRow(const Stage& sums, const ExprNode& power, const ExprNode& sum, int stage) const {
-    const Expr* load = sums.reduces() ? &FactorOf(sums.body) : nullptr;
+    const Expr* load = sums.reduces() ? &Unconverted(sums.body) : nullptr;
     if (load == nullptr || sums.combiner != Combiner::kSum || sums.reduce_axes.size() != 1 ||
         (*load)->kind != ExprKind::kLoad || (*load)->buffer != power.buffer)
       return false;
@@ -135,7 +133,7 @@ class AttentionRewriter {
   // The product's load of the weights.
   const Expr& WeightsLoad() const {
     const std::vector<Expr>& factors = dag_.stage(values_).body->args;
-    return FactorOf(factors[Behind(FactorOf(factors[0])) ? 0 : 1]);
+    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 0 : 1]);
   }
 
   bool Behind(const Expr& load) const { return reduced_[load->buffer] || dag_.stage(load->buffer).reduces(); }
@@ -147,7 +145,7 @@ class AttentionRewriter {
       stage.dtype = ValuesType();
       stage.body = Cast(stage.dtype, stage.body);
     } else if (id == sums_) {
-      const Expr& load = FactorOf(stage.body);
+      const Expr& load = Unconverted(stage.body);
       stage.body = Cast(stage.dtype, Load(load->buffer, ValuesType(), load->args));
     }
     new_id_[id] = AddStage(std::move(stage));
@@ -155,14 +153,14 @@ class AttentionRewriter {
 
   DType ValuesType() const {
     const std::vector<Expr>& factors = dag_.stage(values_).body->args;
-    return FactorOf(factors[Behind(FactorOf(factors[0])) ? 1 : 0])->dtype;
+    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 1 : 0])->dtype;
   }
 
   void EmitProduct(int id) {
     Stage stage = dag_.stage(id);
     Expr factors[2];
     for (int i : {0, 1}) {
-      const Expr &load = FactorOf(stage.body->args[i]), &other = FactorOf(stage.body->args[1 - i]);
+      const Expr &load = Unconverted(stage.body->args[i]), &other = Unconverted(stage.body->args[1 - i]);
       factors[i] = Cast(stage.dtype, Behind(load) ? WeightsAs(other->dtype, load) : Operand(stage, load, other));
     }
     stage.body = Mul(factors[0], factors[1]);

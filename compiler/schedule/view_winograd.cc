@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/schedule/bounds.h"
 #include "compiler/schedule/view_parts.h"
 #include "compiler/tensor/simplify.h"
 
@@ -48,8 +49,6 @@ absl::Status NoWinograd(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why));
 }
 
-int64_t TilesOf(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 class WinogradRewriter {
  public:
   WinogradRewriter(const ComputeDag& dag, int64_t m, bool k_innermost)
@@ -68,8 +67,8 @@ class WinogradRewriter {
  private:
   int64_t tile() const { return m_ + 2; }
   const Stage& conv() const { return dag_.stage(conv_); }
-  int64_t tiles_down() const { return TilesOf(conv().axes[1].extent, m_); }
-  int64_t tiles_across() const { return TilesOf(conv().axes[2].extent, m_); }
+  int64_t tiles_down() const { return CeilDiv(conv().axes[1].extent, m_); }
+  int64_t tiles_across() const { return CeilDiv(conv().axes[2].extent, m_); }
   int64_t tiles() const { return conv().axes[0].extent * tiles_down() * tiles_across(); }
   int64_t channels_in() const { return channel_->extent; }
   int64_t channels_out() const { return conv().axes[3].extent; }

@@ -6,6 +6,7 @@
 #include <list>
 #include <thread>
 
+#include "base/check.h"
 #include "compiler/runtime/dynamic_library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,6 +55,15 @@ class RuntimeTest : public FolderTest {
  protected:
   void BuildClassifier() {
     ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  }
+
+  // For the GPU that is here, and that device; the error of opening it where there is none.
+  absl::StatusOr<std::unique_ptr<Device>> BuildClassifierForCuda() {
+    Target target = TestTarget(TargetKind::kCuda);
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(target));
+    target.arch = device->facts().arch;
+    EXPECT_EQ(BuildNaively(Path("p"), classifier_, target), absl::OkStatus());
+    return device;
   }
 
   // With plans for these sizes, and padding between them where `padding`.
@@ -502,11 +512,8 @@ TEST_F(RuntimeTest, ACudaPackageWithoutAGpuSaysWhatIsMissing) {
 
 // On a GPU: buffers of the GPU, the default stream and one of a second context, DLPack tensors that stay there.
 TEST_F(RuntimeTest, RunsOnCuda) {
-  auto device = OpenDevice(TestTarget(TargetKind::kCuda));
+  const auto device = BuildClassifierForCuda();
   if (!device.ok()) GTEST_SKIP() << device.status().message();
-  Target target = TestTarget(TargetKind::kCuda);
-  target.arch = (*device)->facts().arch;
-  ASSERT_EQ(BuildNaively(Path("p"), classifier_, target), absl::OkStatus());
   const PackageHandle package = Load();
   const ContextHandle context = Make(package);
   ExpectRight(context.get(), classifier_, 1);
@@ -591,11 +598,8 @@ class GpuMemory {
 
 // Other addresses from run to run, of two contexts at once, between runs on memory of the host and of the context.
 TEST_F(RuntimeTest, RunsOnCudaUseTheMemoryThatTheyAreGiven) {
-  auto device = OpenDevice(TestTarget(TargetKind::kCuda));
+  const auto device = BuildClassifierForCuda();
   if (!device.ok()) GTEST_SKIP() << device.status().message();
-  Target target = TestTarget(TargetKind::kCuda);
-  target.arch = (*device)->facts().arch;
-  ASSERT_EQ(BuildNaively(Path("p"), classifier_, target), absl::OkStatus());
   const PackageHandle package = Load();
   const ContextHandle contexts[] = {Make(package), Make(package)};
   GpuMemory gpu;
