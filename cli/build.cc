@@ -2,13 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "api/build_from.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
@@ -61,8 +61,7 @@ class ServiceSource : public api::RecordSource {
   std::unique_ptr<ServiceClient> client_;
 };
 
-nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
-  using Json = nlohmann::ordered_json;
+Json JsonOf(const api::BuiltPlan& built) {
   const auto number = [](const auto& value) { return value.has_value() ? Json(*value) : Json(nullptr); };
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json tasks = Json::array(), other = Json::array();
@@ -96,12 +95,12 @@ nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
 }
 
 void PrintJson(std::ostream& out, const api::BuildReport& built) {
-  nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
+  Json libraries = Json::array();
   for (const auto& library : built.libraries) libraries.push_back(library.name);
-  nlohmann::ordered_json report{{"out", built.out},
-                                {"target", built.target},
-                                {"libraries", libraries},
-                                {"kernels", {{"used", built.kernels_used}, {"stored", built.kernels_stored}}}};
+  Json report{{"out", built.out},
+              {"target", built.target},
+              {"libraries", libraries},
+              {"kernels", {{"used", built.kernels_used}, {"stored", built.kernels_stored}}}};
   if (built.plans.front().sizes.empty()) {
     report.update(JsonOf(built.plans.front()));
   } else {

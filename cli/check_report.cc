@@ -4,8 +4,7 @@
 
 namespace diapason {
 
-nlohmann::ordered_json CheckJson(const api::NetworkCheck& check) {
-  using Json = nlohmann::ordered_json;
+Json CheckJson(const api::NetworkCheck& check) {
   Json wrong = Json::array();
   for (const api::NetworkCheck::WrongRecord& one : check.wrong_records) {
     wrong.push_back({{"record", one.record},

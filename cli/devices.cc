@@ -1,10 +1,10 @@
 // diapason devices: what this machine can measure on, with the facts that the search uses.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/table.h"
@@ -15,7 +15,7 @@ namespace diapason {
 namespace {
 
 void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
-  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  Json devices = Json::array();
   for (const DeviceListing& listing : listings) {
     const DeviceFacts& f = listing.facts;
     devices.push_back({{"name", f.model},

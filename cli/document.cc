@@ -1,7 +1,6 @@
 #include "cli/document.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/rfc3339.h"
 
 namespace diapason {
@@ -11,13 +10,13 @@ constexpr int kDocumentVersion = 1;  // of all documents, until one changes
 
 }  // namespace
 
-void WriteDocument(std::ostream& out, const std::string& name, const nlohmann::ordered_json& fields) {
-  nlohmann::ordered_json document{{"schema", "diapason." + name + "/" + std::to_string(kDocumentVersion)}};
+void WriteDocument(std::ostream& out, const std::string& name, const Json& fields) {
+  Json document{{"schema", "diapason." + name + "/" + std::to_string(kDocumentVersion)}};
   document.update(fields);
-  out << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  out << JsonText(document, {.indent = 2}) << "\n";
 }
 
-nlohmann::ordered_json Instant(int64_t unix_nanoseconds) {
+Json Instant(int64_t unix_nanoseconds) {
   if (unix_nanoseconds <= 0) return nullptr;
   return Rfc3339(unix_nanoseconds);
 }

@@ -3,17 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 #include <string>
 
+#include "base/json.h"
 namespace diapason {
 
 // `fields` is an object. Text that is no UTF-8 is printed with replacement characters.
-void WriteDocument(std::ostream& out, const std::string& name, const nlohmann::ordered_json& fields);
+void WriteDocument(std::ostream& out, const std::string& name, const Json& fields);
 
 // RFC 3339 text of an instant in Unix nanoseconds; null for 0, an instant that is not known or not yet there.
-nlohmann::ordered_json Instant(int64_t unix_nanoseconds);
+Json Instant(int64_t unix_nanoseconds);
 
 // The document of an error, in place of the one that the command did not print: {"schema", "error"}.
 void WriteErrorDocument(std::ostream& out, const std::string& sentence);

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "absl/strings/match.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/explain_task.h"

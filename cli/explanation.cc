@@ -1,11 +1,11 @@
 #include "cli/explanation.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "api/record.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/parameter_names.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
@@ -18,8 +18,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr char kDecision[] = "decision ";  // begins the names of features that are decisions
 
@@ -110,7 +108,7 @@ void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explana
   e->problem = std::string(ExplainProgram(target, facts, e).message());
 }
 
-nlohmann::ordered_json ExplanationJson(const Explanation& e) {
+Json ExplanationJson(const Explanation& e) {
   Json decisions = Json::array(), features = Json::array();
   for (const auto& [name, value] : e.decisions) decisions.push_back({{"name", name}, {"value", value}});
   for (const auto& [name, value] : e.features) features.push_back({{"name", name}, {"value", value}});

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/target.h"
@@ -43,6 +43,6 @@ void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explana
 // NotFound for an unknown id; errors of reading the record, its workload and its schedule.
 absl::StatusOr<Explanation> ExplainRecord(History& history, int64_t id);
 
-nlohmann::ordered_json ExplanationJson(const Explanation& explanation);
+Json ExplanationJson(const Explanation& explanation);
 
 }  // namespace diapason

@@ -7,11 +7,11 @@
 #include <istream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/compiler_hooks.h"
 #include "cli/document.h"
@@ -25,8 +25,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr char kJsonLines[] = "jsonl", kT4[] = "t4";  // formats of exports
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -23,8 +23,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   ModelFlags model;

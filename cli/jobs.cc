@@ -4,7 +4,6 @@
 #include <chrono>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/interrupt.h"
@@ -245,7 +245,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
   ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, client->List());
   if (flags.json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    Json list = Json::array();
     for (const v1::Job& job : jobs) list.push_back(JobJson(job));
     WriteDocument(session.out, "jobs", {{"jobs", list}});
     return absl::OkStatus();

@@ -1,12 +1,12 @@
 // diapason networks: the built-in networks and their options.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/document.h"
@@ -22,9 +22,9 @@ struct NetworksFlags {
 };
 
 void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
-  nlohmann::ordered_json networks = nlohmann::ordered_json::array();
+  Json networks = Json::array();
   for (const BuiltinInfo& network : shown) {
-    nlohmann::ordered_json options = nlohmann::ordered_json::array();
+    Json options = Json::array();
     for (const BuiltinOption& option : network.options) {
       options.push_back({{"name", option.name}, {"default", option.fallback}, {"help", option.help}});
     }

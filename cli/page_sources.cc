@@ -1,13 +1,13 @@
 #include "cli/page_sources.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/run_program.h"
 #include "cli/service_json.h"
 #include "diapason/v1/tuning.pb.h"
@@ -17,8 +17,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kExplainSeconds = 30;
 constexpr size_t kMostExplained = size_t{32} << 20;
@@ -49,7 +47,7 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
                        : reason;
     return reason.find("no record") != std::string::npos ? absl::NotFoundError(sentence) : absl::UnknownError(sentence);
   }
-  Json json = Json::parse(result->output, nullptr, /*allow_exceptions=*/false);
+  Json json = ParseJson(result->output);
   if (!json.is_object()) return absl::UnknownError(absl::StrCat("the explanation of record ", record, " is cut off"));
   return json;
 }

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -22,8 +22,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ProfileFlags {
   std::string package, trace;
@@ -145,13 +143,13 @@ Json TraceOf(const std::vector<PlanProfile>& plans) {
 
 absl::Status WriteTrace(const std::string& path, const std::vector<PlanProfile>& plans) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << TraceOf(plans).dump(1) << "\n";
+  file << JsonText(TraceOf(plans), {.indent = 1}) << "\n";
   if (file.flush()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the trace cannot be written to ", path, "; give --trace a file in a folder where you may write"));
 }
 
-std::string Percent(double share) { return absl::StrFormat("%.1f%%", share * 100); }
+std::string ShareText(double share) { return absl::StrFormat("%.1f%%", share * 100); }
 
 void PrintPlan(std::ostream& out, const PlanProfile& plan) {
   const PackageProfile& profile = plan.profile;
@@ -170,9 +168,10 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
     const ProfiledKernel& kernel = profile.kernels[i];
     const PackageTask& task = plan.manifest.tasks[kernel.task];
     const std::optional<double> reached = RooflineShare(kernel);
-    table.AddRow({absl::StrCat(i + 1), Digits(kernel.seconds * 1e6), Percent(kernel.seconds / profile.latency_seconds),
+    table.AddRow({absl::StrCat(i + 1), Digits(kernel.seconds * 1e6),
+                  ShareText(kernel.seconds / profile.latency_seconds),
                   Digits(Rate(kernel, &KernelWork::flops).value_or(0)),
-                  Digits(Rate(kernel, &KernelWork::bytes).value_or(0)), reached ? Percent(*reached) : "-",
+                  Digits(Rate(kernel, &KernelWork::bytes).value_or(0)), reached ? ShareText(*reached) : "-",
                   !kernel.roofline.has_value() ? "-"
                   : kernel.roofline->compute   ? "compute"
                                                : "memory",
@@ -180,7 +179,7 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
   }
   out << table.ToString();
   const auto part = [&](double seconds) {
-    return absl::StrCat(Duration(std::abs(seconds)), " (", Percent(seconds / profile.latency_seconds), ")");
+    return absl::StrCat(Duration(std::abs(seconds)), " (", ShareText(seconds / profile.latency_seconds), ")");
   };
   out << Count(static_cast<int64_t>(profile.kernels.size()), "kernel") << " " << Duration(profile.kernels_seconds());
   constexpr double kWorthNaming = 0.0005;

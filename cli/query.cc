@@ -3,7 +3,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "api/record.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
 #include "cli/document.h"
@@ -31,12 +31,10 @@ struct QueryFlags {
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
 
-nlohmann::ordered_json NumberOrNull(const std::optional<double>& value) {
-  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
+Json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
 
 void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   for (const api::Record& record : records) {
     list.push_back({{"id", record.id},
                     {"workload", record.workload},

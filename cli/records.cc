@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "api/import.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/compiler_hooks.h"
 #include "cli/document.h"
@@ -33,8 +33,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kKinds[] = {"cpu", "cuda", "opencl"};
 
@@ -219,10 +217,10 @@ using KeptRecords = std::map<std::string, Kept>;  // by uuid
 
 absl::Status Take(std::istream& in, const std::string& name, KeptRecords& kept) {
   return ReadUsableRecords(in, name, [&](HistoryLine line, const std::string& text) {
-    Json json = Json::parse(text);
+    Json json = ParseJson(text);
     if (json.contains("run")) json["run"]["host"] = json["run"]["command_line"] = "";
     const std::string uuid = line.record->uuid;
-    kept[uuid] = {*std::move(line.record), json.dump()};
+    kept[uuid] = {*std::move(line.record), JsonText(json)};
   });
 }
 

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/compare_file.h"
 #include "cli/document.h"
@@ -30,8 +30,6 @@
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct RunFlags {
   std::string package, output_dir;

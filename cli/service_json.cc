@@ -1,21 +1,19 @@
 #include "cli/service_json.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "cli/document.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/service_client.h"
 
 namespace diapason {
 
-nlohmann::ordered_json JobJson(const v1::Job& job) {
+Json JobJson(const v1::Job& job) {
   const v1::JobProgress& p = job.progress();
-  nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
-  auto number = [](bool has, double value) {
-    return has ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-  };
+  Json tasks = Json::array(), errors = Json::object();
+  auto number = [](bool has, double value) { return has ? Json(value) : Json(nullptr); };
   for (const v1::TaskProgress& task : p.tasks()) {
     tasks.push_back({{"id", task.id()},
                      {"name", task.name()},
@@ -29,17 +27,17 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
                      {"sketch", task.sketch()}});
   }
   for (const auto& [kind, count] : p.errors()) errors[kind] = count;
-  nlohmann::ordered_json check = nullptr;
+  Json check = nullptr;
   if (p.has_network_check()) {
     const v1::NetworkCheckOutcome& c = p.network_check();
     check = {{"ok", c.right()},
              {"text", c.text()},
              {"seconds", c.seconds()},
              {"latency_us", number(c.latency_us() > 0, c.latency_us())},
-             {"wrong_records", nlohmann::ordered_json::array()}};
+             {"wrong_records", Json::array()}};
     for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
   }
-  nlohmann::ordered_json dims = nlohmann::ordered_json::object();
+  Json dims = Json::object();
   for (const auto& [symbol, sizes] : job.spec().dims())
     dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
   return {{"job", job.id()},
@@ -70,8 +68,8 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
 
 bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
 
-nlohmann::ordered_json FleetJson(const FleetStatus& status) {
-  nlohmann::ordered_json models = nlohmann::ordered_json::array(), devices = models, queues = models;
+Json FleetJson(const FleetStatus& status) {
+  Json models = Json::array(), devices = models, queues = models;
   for (const auto& m : status.models) {
     models.push_back({{"kind", m.kind},
                       {"model", m.model},
@@ -81,7 +79,7 @@ nlohmann::ordered_json FleetJson(const FleetStatus& status) {
                       {"quarantined", m.quarantined}});
   }
   for (const auto& d : status.devices) {
-    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+    Json labels = Json::object();
     for (const auto& [key, value] : d.labels) labels[key] = value;
     devices.push_back({{"host", d.host},
                        {"worker", d.worker},
@@ -97,7 +95,7 @@ nlohmann::ordered_json FleetJson(const FleetStatus& status) {
                        {"trials_per_s", d.trials_per_second},
                        {"utilisation", d.utilisation},
                        {"error_rate", d.error_rate},
-                       {"drift", d.drift > 0 ? nlohmann::ordered_json(d.drift) : nlohmann::ordered_json(nullptr)},
+                       {"drift", d.drift > 0 ? Json(d.drift) : Json(nullptr)},
                        {"drifts", Drifts(d.drift)},
                        {"excluded", d.excluded},
                        {"last_seen_s", d.last_seen_seconds}});
@@ -110,7 +108,7 @@ nlohmann::ordered_json FleetJson(const FleetStatus& status) {
                       {"leased", q.leased},
                       {"done", q.done}});
   }
-  return nlohmann::ordered_json{{"models", models}, {"devices", devices}, {"queues", queues}};
+  return Json{{"models", models}, {"devices", devices}, {"queues", queues}};
 }
 
 }  // namespace diapason

@@ -1,8 +1,7 @@
 // Jobs and fleets as JSON: what `diapason jobs`, `diapason fleet status` and the page show.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "base/json.h"
 #include "worker/fleet_status.h"
 
 namespace diapason {
@@ -11,10 +10,10 @@ namespace v1 {
 class Job;
 }
 
-nlohmann::ordered_json JobJson(const v1::Job& job);
+Json JobJson(const v1::Job& job);
 
 // A device whose reference kernel is so much slower or faster than its peers'.
 bool Drifts(double drift);
-nlohmann::ordered_json FleetJson(const FleetStatus& status);
+Json FleetJson(const FleetStatus& status);
 
 }  // namespace diapason

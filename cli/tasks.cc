@@ -1,13 +1,13 @@
 // diapason tasks: the tuning tasks of a network.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -24,8 +24,6 @@ struct TasksFlags {
   std::string target, mask;
   bool json = false;
 };
-
-using Json = nlohmann::ordered_json;
 
 Json InputsJson(const std::vector<api::ModelInput>& inputs) {
   Json list = Json::array();

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "api/check.h"
 #include "api/tune_job.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/document.h"
@@ -112,12 +112,10 @@ class TuneListener : public ProgressListener {
   int64_t built_ = 0, run_ = 0, current_task_ = 0;
 };
 
-nlohmann::ordered_json Number(const std::optional<double>& value) {
-  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
+Json Number(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
 
 // How busy the workers were; nothing when they cannot tell.
-nlohmann::ordered_json WorkersJson(MeasureClient& client) {
+Json WorkersJson(MeasureClient& client) {
   const absl::StatusOr<MeasureStatistics> s = client.Statistics();
   if (!s.ok()) return nullptr;
   const MeasureStatistics::RunSeconds& run = s->run_seconds;
@@ -142,12 +140,12 @@ nlohmann::ordered_json WorkersJson(MeasureClient& client) {
           {"runner_restarts", s->runner_restarts}};
 }
 
-nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& work) {
-  nlohmann::ordered_json boundaries = nlohmann::ordered_json::array();
+Json BoundariesJson(const TuneReport& report, const TuneWork& work) {
+  Json boundaries = Json::array();
   for (size_t b = 0; b < work.boundaries.size(); ++b) {
-    nlohmann::ordered_json ways = nlohmann::ordered_json::array();
+    Json ways = Json::array();
     for (int w : work.tried[b]) {
-      nlohmann::ordered_json ids = nlohmann::ordered_json::array();
+      Json ids = Json::array();
       for (const auto& [task, times] : work.boundaries[b].ways[w].tasks) ids.push_back(task + 1);
       ways.push_back({{"name", work.boundaries[b].ways[w].name}, {"tasks", ids}});
     }
@@ -161,7 +159,7 @@ nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& 
 void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client,
                const std::vector<PlanCheck>& checks) {
   const Partition& partition = work.partition;
-  nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
+  Json tasks = Json::array(), errors = Json::object();
   for (const TaskReport& task : report.tasks) {
     tasks.push_back(
         {{"id", task.id + 1},
@@ -175,38 +173,37 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
          {"verified", task.verified},
          {"record", task.best_record},
          {"sketch", task.sketch},
-         {"winner", task.best_us.has_value() ? nlohmann::ordered_json{{"view", task.view}, {"sketch", task.sketch}}
-                                             : nlohmann::ordered_json(nullptr)},
+         {"winner", task.best_us.has_value() ? Json{{"view", task.view}, {"sketch", task.sketch}} : Json(nullptr)},
          {"workload", partition.tasks[task.id].workload_key}});
   }
   for (const auto& [kind, count] : report.errors) errors[kind] = count;
   const StageReport& s = report.stages;
-  nlohmann::ordered_json json{{"trials", report.trials},
-                              {"measured", report.measured},
-                              {"failed", report.failed},
-                              {"seconds", report.seconds},
-                              {"trials_per_s", report.trials_per_s},
-                              {"tasks_us", Number(report.tasks_us)},
-                              {"estimated_us", Number(report.estimated_us)},
-                              {"estimated_default_us", Number(report.estimated_default_us)},
-                              {"tasks", tasks},
-                              {"boundaries", BoundariesJson(report, work)},
-                              {"stages",
-                               {{"search_s", s.search_s},
-                                {"build_s", s.build_s},
-                                {"run_s", s.run_s},
-                                {"train_s", s.train_s},
-                                {"candidates", s.candidates},
-                                {"candidates_per_s", s.candidates_per_s},
-                                {"rounds", s.rounds},
-                                {"trainings", s.trainings},
-                                {"verifications", s.verifications},
-                                {"confirmations", s.confirmations},
-                                {"workers", WorkersJson(client)}}},
-                              {"errors", errors},
-                              {"stopped", report.stopped}};
+  Json json{{"trials", report.trials},
+            {"measured", report.measured},
+            {"failed", report.failed},
+            {"seconds", report.seconds},
+            {"trials_per_s", report.trials_per_s},
+            {"tasks_us", Number(report.tasks_us)},
+            {"estimated_us", Number(report.estimated_us)},
+            {"estimated_default_us", Number(report.estimated_default_us)},
+            {"tasks", tasks},
+            {"boundaries", BoundariesJson(report, work)},
+            {"stages",
+             {{"search_s", s.search_s},
+              {"build_s", s.build_s},
+              {"run_s", s.run_s},
+              {"train_s", s.train_s},
+              {"candidates", s.candidates},
+              {"candidates_per_s", s.candidates_per_s},
+              {"rounds", s.rounds},
+              {"trainings", s.trainings},
+              {"verifications", s.verifications},
+              {"confirmations", s.confirmations},
+              {"workers", WorkersJson(client)}}},
+            {"errors", errors},
+            {"stopped", report.stopped}};
   for (const PlanCheck& check : checks) {
-    nlohmann::ordered_json one = CheckJson(api::CheckOf(check.report, check.sizes));
+    Json one = CheckJson(api::CheckOf(check.report, check.sizes));
     if (check.sizes.empty()) {
       json["check"] = std::move(one);
       continue;

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/explanation.h"
 #include "cli/flags.h"
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<int64_t>> RecordsToExplain(History& history, int64_t 
 
 absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<HistoryFeed> feed, HistoryFeed::Open(flags.history));
-  nlohmann::ordered_json records = nlohmann::ordered_json::object();
+  Json records = Json::object();
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, RecordsToExplain(feed->history(), flags.details));
   for (int64_t id : ids) {
     const absl::StatusOr<Explanation> explained = ExplainRecord(feed->history(), id);

@@ -10,7 +10,7 @@ if(DIAPASON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 set(CMAKE_UNITY_BUILD ${DIAPASON_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-set(most_sources_together 24)
+set(most_sources_together 64)
 
 # diapason_batches(TARGET): batches of equal size, none of which has more than that many sources.
 function(diapason_batches target)
@@ -21,6 +21,27 @@ function(diapason_batches target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
 endfunction()
 
+# What nearly every source includes is parsed once for all rooms and once for all test programs (whose code need not be
+# position independent in the same way). Sources still include what they use: DIAPASON_UNITY=OFF compiles without this.
+set(precompiled <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <sstream> <string> <string_view> <unordered_map>
+    <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_join.h>
+    <absl/types/span.h>)
+function(diapason_precompile target source)
+  if(NOT DIAPASON_UNITY)
+    return()
+  endif()
+  if(NOT TARGET ${source})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${source}.cc CONTENT "int main() { return 0; }\n")
+    if(source MATCHES tests)
+      add_executable(${source} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${source}.cc)
+    else()
+      add_library(${source} STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${source}.cc)
+    endif()
+    target_precompile_headers(${source} PRIVATE ${ARGN})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${source})
+endfunction()
+
 # diapason_alone(TARGET FILE...)
 function(diapason_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -29,15 +50,17 @@ endfunction()
 # A room of the house (docs/architecture.md) is one static library. Headers are reached as "compiler/tensor/expr.h" from
 # the top; only what DEPS names is linked, so a room that is not named cannot be used.
 #
-#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ... OPTIMIZED)
+#   diapason_room(tensor SRCS expr.cc ... DEPS absl::status ... [UNOPTIMIZED])
 #
-# OPTIMIZED: tuning spends its time here, so it is compiled with -O2.
+# UNOPTIMIZED: its own work takes no time that could be noticed, so it is compiled with -O0.
 function(diapason_room name)
-  cmake_parse_arguments(ROOM "OPTIMIZED" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
+  cmake_parse_arguments(ROOM "UNOPTIMIZED" "" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(diapason_${name} STATIC ${ROOM_SRCS})
   diapason_batches(diapason_${name})
-  if(ROOM_OPTIMIZED)
-    target_compile_options(diapason_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+  if(ROOM_UNOPTIMIZED)
+    target_compile_options(diapason_${name} PRIVATE $<$<CONFIG:Release>:-O0>)
+  else()
+    diapason_precompile(diapason_${name} diapason_precompiled ${precompiled})
   endif()
   diapason_alone(diapason_${name} ${ROOM_ALONE})
   target_include_directories(diapason_${name} PUBLIC ${PROJECT_SOURCE_DIR})
@@ -50,6 +73,7 @@ function(diapason_tests name)
   cmake_parse_arguments(ROOM "" "TOGETHER" "SRCS;DEPS;ALONE" ${ARGN})
   add_executable(${name}_tests ${ROOM_SRCS})
   diapason_alone(${name}_tests ${ROOM_ALONE})
+  diapason_precompile(${name}_tests diapason_precompiled_tests ${precompiled} <gmock/gmock.h> <gtest/gtest.h>)
   target_link_libraries(${name}_tests PRIVATE ${ROOM_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set(apart "")
   if(ROOM_TOGETHER)

@@ -7,14 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "db/history_impl.h"
 #include "db/text.h"
-#include "nlohmann/json.hpp"
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFormat = 1;
 
@@ -106,7 +104,7 @@ void AddWorkload(Json& json, const Context& context, const std::string& key, con
 }
 
 absl::Status WriteLine(std::ostream& out, const Json& json) {
-  out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  out << JsonText(json) << '\n';
   if (out.good()) return absl::OkStatus();
   return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
 }

@@ -6,15 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/json_int.h"
+#include "base/json.h"
 #include "db/history_impl.h"
 #include "db/text.h"
-#include "nlohmann/json.hpp"
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kLineFormat = 1;
 // No record comes near it; a file without line ends must not fill the memory.
@@ -202,7 +199,7 @@ void ParseNetworks(Fields& fields, HistoryLine& line) {
 }  // namespace
 
 absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text);
   if (json.is_discarded()) return absl::InvalidArgumentError("it is no JSON");
   std::string complaint;
   Fields fields(json, &complaint);

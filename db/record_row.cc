@@ -7,9 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/json_int.h"
+#include "base/json.h"
 #include "db/text.h"
-#include "nlohmann/json.hpp"
 
 namespace diapason {
 namespace {
@@ -57,7 +56,7 @@ void AddOutcome(Fingerprint& print, const Outcome& outcome) {
 // A JSON array of numbers, each in the range of T. Nothing for any other text.
 template <typename T>
 std::optional<std::vector<T>> ParseNumbers(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text);
   if (!json.is_array()) return std::nullopt;
   std::vector<T> numbers;
   for (const auto& item : json) {
@@ -119,7 +118,7 @@ absl::Status ValidateTiming(const Timing& timing) {
 void BindOutcome(Statement& insert, const Outcome& outcome, int first) {
   if (const auto* timing = std::get_if<Timing>(&outcome)) {
     insert.BindReal(first, MedianSeconds(*timing));
-    insert.BindText(first + 1, nlohmann::json(timing->samples).dump());
+    insert.BindText(first + 1, JsonText(timing->samples));
     insert.BindInt(first + 2, timing->number);
     insert.BindInt(first + 3, timing->raced_out ? 1 : 0);
     insert.BindReal(first + 4, timing->build_seconds);
@@ -211,7 +210,7 @@ absl::StatusOr<int64_t> InsertRecord(Statement& insert, const TuningRecord& reco
   insert.BindText(8, record.view);
   insert.BindText(9, record.sketch);
   insert.BindBlob(10, record.schedule);
-  insert.BindText(11, nlohmann::json(record.decisions).dump());
+  insert.BindText(11, JsonText(record.decisions));
   insert.BindInt(12, static_cast<int64_t>(record.decision_hash));
   BindOutcome(insert, record.outcome, 13);
   if (record.predicted.has_value()) insert.BindReal(22, *record.predicted);
@@ -236,7 +235,7 @@ const char* const kUpdateTiming =
 absl::Status UpdateTiming(Statement& update, const TuningRecord& record) {
   const Timing& timing = *record.timing();
   update.BindReal(1, MedianSeconds(timing));
-  update.BindText(2, nlohmann::json(timing.samples).dump());
+  update.BindText(2, JsonText(timing.samples));
   update.BindInt(3, timing.raced_out ? 1 : 0);
   update.BindInt(4, static_cast<int64_t>(RecordChecksum(record)));
   update.BindInt(5, record.id);

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/json_int.h"
+#include "base/json.h"
 #include "db/service_tables.h"
 #include "db/sqlite.h"
 
@@ -40,7 +39,7 @@ CREATE TABLE begun(
 CREATE TABLE runs(run TEXT PRIMARY KEY NOT NULL, began INTEGER NOT NULL) STRICT;
 )";
 
-std::optional<std::vector<int32_t>> ToDecisions(const nlohmann::json& json) {
+std::optional<std::vector<int32_t>> ToDecisions(const Json& json) {
   if (!json.is_array()) return std::nullopt;
   std::vector<int32_t> decisions;
   for (const auto& number : json) {
@@ -52,30 +51,29 @@ std::optional<std::vector<int32_t>> ToDecisions(const nlohmann::json& json) {
   return decisions;
 }
 
-nlohmann::json Parse(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 // {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large":
 // []}: of a sample the place of its sketch, and its decisions.
 std::string MemoryText(const SearchMemory& memory) {
   std::vector<std::string> sketches;
-  nlohmann::json samples = nlohmann::json::array();
+  Json samples = Json::array();
   for (const auto& [sketch, decisions] : memory.samples) {
     const auto place = std::find(sketches.begin(), sketches.end(), sketch) - sketches.begin();
     if (place == static_cast<std::ptrdiff_t>(sketches.size())) sketches.push_back(sketch);
-    nlohmann::json sample = {place};
+    Json sample = {place};
     for (int32_t decision : decisions) sample.push_back(decision);
     samples.push_back(std::move(sample));
   }
-  return nlohmann::json{{"rounds", memory.rounds}, {"exhausted", memory.exhausted}, {"sketches", sketches},
-                        {"samples", samples},      {"listed", memory.listed},       {"large", memory.large}}
-      .dump();
+  return JsonText({{"rounds", memory.rounds},
+                   {"exhausted", memory.exhausted},
+                   {"sketches", sketches},
+                   {"samples", samples},
+                   {"listed", memory.listed},
+                   {"large", memory.large}});
 }
 
 // False for what MemoryText never wrote.
 bool ParseMemory(const std::string& text, SearchMemory* memory) {
-  const nlohmann::json json = Parse(text);
+  const Json json = ParseJson(text);
   const auto names = [&](const char* key, std::vector<std::string>* all) {
     if (!json.contains(key) || !json[key].is_array()) return false;
     for (const auto& name : json[key]) {
@@ -189,7 +187,7 @@ absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<Pro
       statement->BindText(4, trial.device_model);
       statement->BindInt(5, trial.round);
       statement->BindText(6, trial.sketch);
-      statement->BindText(7, nlohmann::json(trial.decisions).dump());
+      statement->BindText(7, JsonText(trial.decisions));
     }
     if (again) {
       ASSIGN_OR_RETURN(const int64_t there, known.RunForInt());
@@ -310,7 +308,7 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
       trial.device_model = select.Bytes(2);
       trial.round = select.Int(3);
       trial.sketch = select.Bytes(4);
-      std::optional<std::vector<int32_t>> decisions = ToDecisions(Parse(select.Bytes(5)));
+      std::optional<std::vector<int32_t>> decisions = ToDecisions(ParseJson(select.Bytes(5)));
       if (!decisions.has_value()) return Damaged("decisions are no list of integers");
       trial.decisions = *std::move(decisions);
       if (!select.IsNull(6)) trial.predicted = select.Real(6);

@@ -6,12 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "nlohmann/json.hpp"
+#include "base/json.h"
 
 namespace diapason {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr char kT4Version[] = "1.0.0";  // of the schema
 constexpr double kMilliseconds = 1e3;   // in a second
@@ -122,12 +120,12 @@ std::string T4Invalidity(const TuningRecord& record) {
 
 absl::StatusOr<ExportReport> ExportT4(History& history, std::ostream& out, const T4Options& options) {
   const Json metadata = {{"timeunit", "milliseconds"}, {"tuner", "diapason"}};
-  RETURN_IF_ERROR(WriteText(
-      out, absl::StrCat("{\"schema_version\":\"", kT4Version, "\",\"metadata\":", metadata.dump(), ",\"results\":[")));
+  RETURN_IF_ERROR(WriteText(out, absl::StrCat("{\"schema_version\":\"", kT4Version,
+                                              "\",\"metadata\":", JsonText(metadata), ",\"results\":[")));
   int64_t written = 0;
   ASSIGN_OR_RETURN(ExportReport report, history.Scan(options.records, [&](const TuningRecord& record) -> absl::Status {
     if (T4Invalidity(record).empty()) return absl::OkStatus();
-    const std::string line = ResultJson(record, options).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string line = JsonText(ResultJson(record, options));
     return WriteText(out, absl::StrCat(written++ == 0 ? "\n" : ",\n", line));
   }));
   report.records = written;

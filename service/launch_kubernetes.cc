@@ -1,5 +1,4 @@
 // Workers as pods of Kubernetes, through kubectl.
-#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "service/command.h"
 #include "service/launcher.h"
 
@@ -29,15 +29,15 @@ class KubernetesLauncher final : public Launcher {
     std::string manifests;
     for (int i = 0; i < count; ++i) {
       const std::string name = absl::StrCat("diapason-", options_.label, "-", NewSuffix());
-      nlohmann::json args = CommandWithSecrets(options_, kPodSecrets);
+      Json args = CommandWithSecrets(options_, kPodSecrets);
       args.push_back("--name");
       args.push_back(name);
-      absl::StrAppend(
-          &manifests, "---\n",
-          absl::StrReplaceAll(
-              options_.kube_template,
-              {{"{{name}}", name}, {"{{label}}", options_.label}, {"{{secret}}", secret_}, {"{{args}}", args.dump()}}),
-          "\n");
+      absl::StrAppend(&manifests, "---\n",
+                      absl::StrReplaceAll(options_.kube_template, {{"{{name}}", name},
+                                                                   {"{{label}}", options_.label},
+                                                                   {"{{secret}}", secret_},
+                                                                   {"{{args}}", JsonText(args)}}),
+                      "\n");
     }
     return RunCommand({"kubectl", "apply", "-f", "-"}, manifests).status();
   }
@@ -76,11 +76,11 @@ class KubernetesLauncher final : public Launcher {
   // On kubectl's stdin. Again with each start: the same is no change for the cluster.
   absl::Status HandOverSecrets() {
     if (options_.secrets.empty()) return absl::OkStatus();
-    nlohmann::json manifest = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"type", "Opaque"}};
+    Json manifest = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"type", "Opaque"}};
     manifest["metadata"] = {{"name", secret_},
                             {"labels", {{"app", "diapason-worker"}, {"diapason-fleet", options_.label}}}};
     for (const LaunchSecret& secret : options_.secrets) manifest["data"][secret.file] = absl::Base64Escape(secret.text);
-    return RunCommand({"kubectl", "apply", "-f", "-"}, manifest.dump()).status();
+    return RunCommand({"kubectl", "apply", "-f", "-"}, JsonText(manifest)).status();
   }
   // A pod that has ended keeps its name until it is deleted: each gets one of its own.
   std::string NewSuffix() {

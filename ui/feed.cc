@@ -14,8 +14,6 @@
 namespace diapason {
 namespace {
 
-using Json = HistoryFeed::Json;
-
 constexpr char kSnapshotSchema[] = "diapason.page.history/1";
 constexpr char kChangeSchema[] = "diapason.page.change/1";
 constexpr double kMicro = 1e6;

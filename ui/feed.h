@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "db/history.h"
 
 namespace diapason {
@@ -27,8 +27,6 @@ struct FeedOptions {
 // Not safe from several threads.
 class HistoryFeed {
  public:
-  using Json = nlohmann::ordered_json;
-
   // Reads the whole history. Errors: those of History::Open and of reading it.
   static absl::StatusOr<std::unique_ptr<HistoryFeed>> Open(const std::string& path, FeedOptions options = {});
 

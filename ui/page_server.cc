@@ -27,7 +27,6 @@
 namespace diapason {
 namespace {
 
-using Json = PageOptions::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kJson[] = "application/json; charset=utf-8";
@@ -39,8 +38,6 @@ constexpr auto kHeartbeat = std::chrono::seconds(10);
 constexpr auto kServicePoll = std::chrono::seconds(1);
 constexpr int kMostExplains = 2;  // at once
 constexpr size_t kThreadsBesideFollowers = 16;
-
-std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 int HttpStatus(const absl::Status& status) {
   switch (status.code()) {
@@ -57,7 +54,8 @@ int HttpStatus(const absl::Status& status) {
 void Refuse(httplib::Response& response, const absl::Status& status) {
   response.status = HttpStatus(status);
   if (response.status == 401) response.set_header("WWW-Authenticate", "Bearer");
-  response.set_content(Dump({{"schema", "diapason.page.error/1"}, {"error", std::string(status.message())}}), kJson);
+  response.set_content(JsonText({{"schema", "diapason.page.error/1"}, {"error", std::string(status.message())}}),
+                       kJson);
 }
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -299,7 +297,7 @@ absl::StatusOr<std::string> PageServer::Impl::HistoryText() {
     json["live"] = true;
     json["has_jobs"] = options_.jobs != nullptr;
     json["has_fleet"] = options_.fleet != nullptr;
-    snapshot_ = Dump(json);
+    snapshot_ = JsonText(json);
     snapshot_version_ = feed_->version();
   }
   return snapshot_;
@@ -325,7 +323,7 @@ absl::StatusOr<std::string> PageServer::Impl::RecordText(const Request& request)
   Json json = {{"schema", "diapason.page.record/1"}};
   json.update(*explained);
   json["schema"] = "diapason.page.record/1";  // which comes first, in place of that of the command
-  return Dump(json);
+  return JsonText(json);
 }
 
 absl::StatusOr<std::string> PageServer::Impl::JobText(const Request& request) const {
@@ -333,7 +331,7 @@ absl::StatusOr<std::string> PageServer::Impl::JobText(const Request& request) co
   if (options_.job == nullptr || !absl::SimpleAtoi(request.matches[1].str(), &job))
     return absl::NotFoundError("there is no such job here");
   ASSIGN_OR_RETURN(const Json found, options_.job(job));
-  return Dump({{"schema", "diapason.page.job/1"}, {"job", found}});
+  return JsonText({{"schema", "diapason.page.job/1"}, {"job", found}});
 }
 
 absl::StatusOr<std::string> PageServer::Impl::SourceText(const char* schema, const char* name,
@@ -349,7 +347,7 @@ absl::StatusOr<std::string> PageServer::Impl::SourceText(const char* schema, con
   } else {  // a page goes on with what it has, and says why
     json["error"] = std::string(found.status().message());
   }
-  return Dump(json);
+  return JsonText(json);
 }
 
 void PageServer::Impl::Follow(const Request& request, Response& response) {
@@ -426,7 +424,7 @@ void PageServer::Impl::PollHistory() {
     return;
   }
   if (!change->has_value()) return;
-  const std::string text = (*change)->whole ? "" : Dump((*change)->delta);
+  const std::string text = (*change)->whole ? "" : JsonText((*change)->delta);
   std::lock_guard<std::mutex> news_lock(mutex_);
   version_ = feed_->version();
   changes_.push_back({version_, text});

@@ -10,17 +10,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/json.h"
 #include "ui/feed.h"
 #include "worker/security.h"
 
 namespace diapason {
 
 struct PageOptions {
-  using Json = nlohmann::ordered_json;
   // Called from any thread, several at a time.
   using Source = std::function<absl::StatusOr<Json>()>;
 

@@ -40,12 +40,12 @@ absl::Status CheckReplaceable(const std::string& path) {
 
 }  // namespace
 
-std::string EmbeddedJson(const nlohmann::ordered_json& json) {
-  const std::string text = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
+std::string EmbeddedJson(const Json& json) {
+  const std::string text = JsonText(json, {.ascii = true});
   return absl::StrReplaceAll(text, {{"<", "\\u003c"}});  // inside strings alone can there be one
 }
 
-std::string ReportHtml(const nlohmann::ordered_json& data) {
+std::string ReportHtml(const Json& data) {
   std::string scripts, styles, script_hashes, style_hashes, page;
   for (const PageAsset& asset : PageAssets()) {
     if (asset.name == "index.html") {

@@ -13,7 +13,7 @@ namespace {
 
 std::atomic<int> g_level{static_cast<int>(LogLevel::kNone)};
 
-constexpr std::array<const char*, 5> kNames{"none", "error", "warning", "info", "debug"};
+constexpr std::array<const char*, 5> kLevelNames{"none", "error", "warning", "info", "debug"};
 
 std::string Quoted(const std::string& value) {
   bool plain = !value.empty();
@@ -45,8 +45,8 @@ void SetLogLevel(LogLevel level) { g_level = static_cast<int>(level); }
 bool Logs(LogLevel level) { return static_cast<int>(level) <= g_level; }
 
 bool ParseLogLevel(const std::string& text, LogLevel& level) {
-  for (size_t i = 1; i < kNames.size(); ++i) {
-    if (text != kNames[i]) continue;
+  for (size_t i = 1; i < kLevelNames.size(); ++i) {
+    if (text != kLevelNames[i]) continue;
     level = static_cast<LogLevel>(i);
     return true;
   }
@@ -55,7 +55,7 @@ bool ParseLogLevel(const std::string& text, LogLevel& level) {
 
 std::string LogLine(LogLevel level, const std::string& event,
                     const std::vector<std::pair<std::string, std::string>>& fields) {
-  std::string line = std::string(kNames[static_cast<size_t>(level)]) + " " + event;
+  std::string line = std::string(kLevelNames[static_cast<size_t>(level)]) + " " + event;
   for (const auto& [key, value] : fields) line += " " + key + "=" + Quoted(value);
   return line;
 }

@@ -10,7 +10,7 @@
 namespace diapason {
 namespace {
 
-constexpr int kThreads = 2;
+constexpr int kScrapeThreads = 2;
 
 prometheus::ClientMetric ToClient(const Metric& metric, const Metric::Value& value) {
   prometheus::ClientMetric client;
@@ -60,7 +60,7 @@ void Distribution::Add(double seconds) {
 class MetricsServer::Impl {
  public:
   Impl(const std::string& address, std::function<std::vector<Metric>()> collect)
-      : collector_(std::make_shared<Collector>(std::move(collect))), exposer_(address, kThreads) {
+      : collector_(std::make_shared<Collector>(std::move(collect))), exposer_(address, kScrapeThreads) {
     exposer_.RegisterCollectable(collector_);
     address_ = address.substr(0, address.rfind(':')) + ":" + std::to_string(exposer_.GetListeningPorts().at(0));
   }

@@ -15,7 +15,7 @@
 namespace diapason {
 namespace {
 
-constexpr int kSeeds = 3, kReplays = 20;  // where the request names none
+constexpr int kSeeds = 3, kNetworkReplays = 20;  // where the request names none
 // Constants that are made here may let a deep network's tensors grow beyond all numbers, where those of the real one,
 // which were trained, do not: then smaller ones are tried.
 constexpr double kGains[] = {1, 0.5, 0.25, 0.0625, 0.00390625};
@@ -125,7 +125,7 @@ class NetworkRunner::Job {
     absl::StatusOr<std::unique_ptr<PackageRunner>> package =
         PackageRunner::Load(Package::InMemory(Name(), *contents), &runner_.device_, /*keep_other_plan=*/true);
     if (!package.ok()) return Fail(package.status());
-    const int replays = check_.replays() > 0 ? static_cast<int>(check_.replays()) : kReplays;
+    const int replays = check_.replays() > 0 ? static_cast<int>(check_.replays()) : kNetworkReplays;
     const absl::StatusOr<NetworkVerdict> verdict =
         CheckRepeatedly(**package, runner_.known_->references, {.replays = replays});
     if (!verdict.ok()) return Fail(verdict.status());

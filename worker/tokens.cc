@@ -22,11 +22,11 @@ namespace diapason {
 namespace {
 
 constexpr size_t kShortestToken = 16;
-constexpr const char* kNames[] = {"reader", "submitter", "worker", "admin"};
+constexpr const char* kRoleNames[] = {"reader", "submitter", "worker", "admin"};
 
 std::optional<Role> ParseRole(const std::string& text) {
   for (int i = 0; i < 4; ++i) {
-    if (text == kNames[i]) return static_cast<Role>(i);
+    if (text == kRoleNames[i]) return static_cast<Role>(i);
   }
   return std::nullopt;
 }
@@ -60,7 +60,7 @@ std::pair<int64_t, int64_t> StampOf(const std::string& path) {
 
 }  // namespace
 
-const char* RoleName(Role role) { return kNames[static_cast<int>(role)]; }
+const char* RoleName(Role role) { return kRoleNames[static_cast<int>(role)]; }
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& what, const std::string& path) {
   struct stat info {};

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "nlohmann/json.hpp"
+#include "base/json.h"
 
 namespace diapason {
 namespace {
@@ -31,8 +31,8 @@ bool IsOurs(const fs::path& dir) {
   if (error) return false;
   absl::StatusOr<std::string> text = ReadPackageFile((dir / kManifestFile).string());
   if (!text.ok()) return false;
-  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.value("format", nlohmann::json()) == "diapason-package";
+  const Json json = ParseJson(*text);
+  return json.is_object() && json.value("format", Json()) == "diapason-package";
 }
 
 absl::Status CheckReplaceable(const fs::path& dir, const std::string& name) {

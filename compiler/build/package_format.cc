@@ -9,14 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/json_int.h"
+#include "base/json.h"
 #include "compiler/build/memory_plan.h"
-#include "nlohmann/json.hpp"
 
 namespace diapason {
 namespace {
 
-using Json = nlohmann::ordered_json;  // fields stay in the order of the document above
 using Place = PackageTensor::Place;
 
 constexpr char kFormat[] = "diapason-package";
@@ -77,27 +75,27 @@ Json ToJson(const PackageStep& step) {
   return {{"task", step.task}, {"inputs", step.inputs}, {"outputs", step.outputs}, {"workspaces", step.workspaces}};
 }
 
-// The reading functions below throw nlohmann's exceptions on a field that is missing or of another kind, and Damaged on
-// one whose value makes no sense; PlansFromJson catches both.
-struct Damaged {
+// The reading functions below throw nlohmann's exceptions on a field that is missing or of another kind, and BadField
+// on one whose value makes no sense; PlansFromJson catches both.
+struct BadField {
   std::string what;
 };
 
 // An integer that T holds; other numbers would be cut off or wrap around.
 template <typename T>
 T Whole(const Json& json) {
-  if (!json.is_number()) throw Damaged{absl::StrCat(json.dump(), " stands in place of a number")};
+  if (!json.is_number()) throw BadField{absl::StrCat(JsonText(json), " stands in place of a number")};
   if (std::is_same_v<T, uint64_t> && json.is_number_unsigned()) return json.get<T>();
   const std::optional<int64_t> value = JsonInt(
       json, std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min()),
       sizeof(T) < 8 ? static_cast<int64_t>(std::numeric_limits<T>::max()) : std::numeric_limits<int64_t>::max());
-  if (!value) throw Damaged{absl::StrCat(json.dump(), " is no integer that fits its place")};
+  if (!value) throw BadField{absl::StrCat(JsonText(json), " is no integer that fits its place")};
   return static_cast<T>(*value);
 }
 
 template <typename T>
 std::vector<T> Wholes(const Json& json) {
-  if (!json.is_array()) throw Damaged{absl::StrCat(json.dump(), " stands in place of a list")};
+  if (!json.is_array()) throw BadField{absl::StrCat(JsonText(json), " stands in place of a list")};
   std::vector<T> all;
   for (const Json& item : json) all.push_back(Whole<T>(item));
   return all;
@@ -106,7 +104,7 @@ std::vector<T> Wholes(const Json& json) {
 DType DTypeOf(const Json& json) {
   const std::string name = json.at("dtype").get<std::string>();
   const std::optional<DType> dtype = DTypeFromName(name);
-  if (!dtype) throw Damaged{absl::StrCat("'", name, "' is no element type")};
+  if (!dtype) throw BadField{absl::StrCat("'", name, "' is no element type")};
   return *dtype;
 }
 
@@ -130,7 +128,7 @@ PackageTask TaskOf(const Json& json) {
   task.name = json.at("name").get<std::string>();
   task.file = json.at("file").get<std::string>();
   if (task.file.empty() || task.file.find('/') != std::string::npos)
-    throw Damaged{absl::StrCat("'", task.file, "' is no file name")};
+    throw BadField{absl::StrCat("'", task.file, "' is no file name")};
   task.workload = json.at("workload").get<std::string>();
   task.weight = Whole<int>(json.at("weight"));
   task.record = Whole<int64_t>(json.at("record"));
@@ -144,7 +142,7 @@ PackageTask TaskOf(const Json& json) {
     task.output_stages = Wholes<int>(json.at("stages").at("outputs"));
   }
   if (json.contains("work")) {
-    if (!json.at("work").is_array()) throw Damaged{"'work' is no list"};
+    if (!json.at("work").is_array()) throw BadField{"'work' is no list"};
     for (const Json& work : json.at("work"))
       task.work.push_back({work.at("flops").get<double>(), work.at("bytes").get<double>(),
                            static_cast<TensorMode>(Whole<uint8_t>(work.at("tensor")))});
@@ -153,7 +151,7 @@ PackageTask TaskOf(const Json& json) {
     const Json& place = json.at("place");
     task.place = {Whole<int64_t>(place.at("row")), Whole<int64_t>(place.at("stride")),
                   Whole<int64_t>(place.at("offset")), Whole<int64_t>(place.at("elements"))};
-    if (!task.place.Holds(task.place.row)) throw Damaged{absl::StrCat("task '", task.name, "' has no valid place")};
+    if (!task.place.Holds(task.place.row)) throw BadField{absl::StrCat("task '", task.name, "' has no valid place")};
   }
   return task;
 }
@@ -161,7 +159,7 @@ PackageTask TaskOf(const Json& json) {
 Place PlaceOf(const std::string& name) {
   for (Place place : {Place::kInput, Place::kConstant, Place::kArena})
     if (name == NameOfPlace(place)) return place;
-  throw Damaged{absl::StrCat("'", name, "' is no place of a tensor")};
+  throw BadField{absl::StrCat("'", name, "' is no place of a tensor")};
 }
 
 PackageTensor TensorOf(const Json& json) {
@@ -186,26 +184,26 @@ PackageStep StepOf(const Json& json) {
 
 void CheckRange(int64_t offset, int64_t bytes, int64_t limit, const std::string& what) {
   if (offset < 0 || bytes < 0 || offset % kArenaAlignment != 0 || offset > limit || bytes > limit - offset)
-    throw Damaged{absl::StrCat(what, " lies outside its memory")};
+    throw BadField{absl::StrCat(what, " lies outside its memory")};
 }
 
 void CheckIndex(int index, size_t size, const std::string& what) {
   if (index < 0 || index >= static_cast<int64_t>(size))
-    throw Damaged{absl::StrCat(what, " ", index, " does not exist")};
+    throw BadField{absl::StrCat(what, " ", index, " does not exist")};
 }
 
 void CheckPort(const PackagePort& port, const PackageManifest& manifest) {
   CheckIndex(port.tensor, manifest.tensors.size(), "tensor");
   const PackageTensor& tensor = manifest.tensors[port.tensor];
   if (port.elements() != tensor.elements || port.dtype != tensor.dtype)
-    throw Damaged{absl::StrCat("'", port.name, "' does not fit its tensor")};
+    throw BadField{absl::StrCat("'", port.name, "' does not fit its tensor")};
 }
 
 void Check(const PackageManifest& manifest) {
-  if (manifest.arena_bytes < 0 || manifest.weights_bytes < 0) throw Damaged{"a size is negative"};
+  if (manifest.arena_bytes < 0 || manifest.weights_bytes < 0) throw BadField{"a size is negative"};
   for (const PackageTensor& tensor : manifest.tensors) {
     if (tensor.elements < 0 || tensor.elements > std::numeric_limits<int64_t>::max() / 16)
-      throw Damaged{absl::StrCat("tensor '", tensor.name, "' has no valid size")};
+      throw BadField{absl::StrCat("tensor '", tensor.name, "' has no valid size")};
     if (tensor.place == Place::kConstant)
       CheckRange(tensor.offset, tensor.bytes(), manifest.weights_bytes, absl::StrCat("constant '", tensor.name, "'"));
     if (tensor.place == Place::kArena)
@@ -214,7 +212,7 @@ void Check(const PackageManifest& manifest) {
   for (const PackagePort& port : manifest.inputs) {
     CheckPort(port, manifest);
     if (manifest.tensors[port.tensor].place != Place::kInput)
-      throw Damaged{absl::StrCat("the tensor of input '", port.name, "' is none")};
+      throw BadField{absl::StrCat("the tensor of input '", port.name, "' is none")};
   }
   for (const PackagePort& port : manifest.outputs) CheckPort(port, manifest);
   for (const PackageStep& step : manifest.steps) {
@@ -223,7 +221,7 @@ void Check(const PackageManifest& manifest) {
     for (int tensor : step.outputs) CheckIndex(tensor, manifest.tensors.size(), "tensor");
     const OutputPlace& place = manifest.tasks[step.task].place;
     if (!place.whole() && (step.outputs.size() != 1 || manifest.tensors[step.outputs[0]].elements != place.elements))
-      throw Damaged{absl::StrCat("the place of task '", manifest.tasks[step.task].name, "' does not fit its tensor")};
+      throw BadField{absl::StrCat("the place of task '", manifest.tasks[step.task].name, "' does not fit its tensor")};
   }
 }
 
@@ -236,7 +234,7 @@ Library LibraryOf(const Json& json) {
   const std::string name = json.get<std::string>();
   for (Library library : AllLibraries())
     if (name == NameOf(library)) return library;
-  throw Damaged{absl::StrCat("'", name, "' is no library")};
+  throw BadField{absl::StrCat("'", name, "' is no library")};
 }
 
 // What all plans have in common.
@@ -245,7 +243,7 @@ PackageManifest ReadCommon(const Json& json) {
   manifest.network = json.at("network").get<std::string>();
   const std::string target = json.at("target").get<std::string>();
   absl::StatusOr<Target> parsed = Target::Parse(target);
-  if (!parsed.ok()) throw Damaged{absl::StrCat("'", target, "' is no target")};
+  if (!parsed.ok()) throw BadField{absl::StrCat("'", target, "' is no target")};
   manifest.target = *parsed;
   const Json& device = json.at("device");
   manifest.device.model = device.at("model").get<std::string>();
@@ -280,29 +278,30 @@ void ReadSizes(const Json& json, PackageManifest& manifest) {
 
 // That axes have the extents which sizes give them.
 void CheckSizes(const PackageManifest& plan) {
-  if (plan.sizes.empty()) throw Damaged{"a plan has no sizes"};
+  if (plan.sizes.empty()) throw BadField{"a plan has no sizes"};
   const auto size_of = [&](const std::string& symbol) {
     const auto size = plan.sizes.find(symbol);
-    if (size == plan.sizes.end()) throw Damaged{absl::StrCat("'", symbol, "' is no symbol of its plan")};
+    if (size == plan.sizes.end()) throw BadField{absl::StrCat("'", symbol, "' is no symbol of its plan")};
     return size->second;
   };
   for (const auto& [symbol, size] : plan.sizes)
-    if (size < 1 || size > kMaxDimSize) throw Damaged{absl::StrCat("'", symbol, "' has no valid size")};
+    if (size < 1 || size > kMaxDimSize) throw BadField{absl::StrCat("'", symbol, "' has no valid size")};
   for (const auto& [symbol, padding] : plan.padding)
     if (padding.least < 1 || padding.least > size_of(symbol))
-      throw Damaged{absl::StrCat("'", symbol, "' has no valid padding")};
+      throw BadField{absl::StrCat("'", symbol, "' has no valid padding")};
   for (const PackagePort& port : plan.inputs) {
-    if (port.symbols.size() != port.shape.size()) throw Damaged{absl::StrCat("input '", port.name, "' has no symbols")};
+    if (port.symbols.size() != port.shape.size())
+      throw BadField{absl::StrCat("input '", port.name, "' has no symbols")};
     for (size_t d = 0; d < port.symbols.size(); ++d)
       if (!port.symbols[d].empty() && port.shape[d] != size_of(port.symbols[d]))
-        throw Damaged{absl::StrCat("input '", port.name, "' does not have the plan's sizes")};
+        throw BadField{absl::StrCat("input '", port.name, "' does not have the plan's sizes")};
   }
   for (const PackagePort& port : plan.outputs)
     for (const PortGrowth& growth : port.grows)
       if (growth.axis < 0 || growth.axis >= static_cast<int64_t>(port.shape.size()) || growth.block < 1 ||
           port.shape[growth.axis] % growth.block != 0 ||
           port.shape[growth.axis] / growth.block != size_of(growth.symbol))
-        throw Damaged{absl::StrCat("output '", port.name, "' does not have the plan's sizes")};
+        throw BadField{absl::StrCat("output '", port.name, "' does not have the plan's sizes")};
 }
 
 // Plans differ in sizes alone.
@@ -315,7 +314,7 @@ void CheckAlike(const PackageManifest& plan, const PackageManifest& first) {
   const bool symbols = std::equal(plan.sizes.begin(), plan.sizes.end(), first.sizes.begin(), first.sizes.end(),
                                   [](const auto& a, const auto& b) { return a.first == b.first; });
   if (!symbols || !same_ports(plan.inputs, first.inputs) || !same_ports(plan.outputs, first.outputs))
-    throw Damaged{"its plans have other inputs, outputs or symbols than the first"};
+    throw BadField{"its plans have other inputs, outputs or symbols than the first"};
 }
 
 std::vector<PackageManifest> Read(const Json& json) {
@@ -327,7 +326,7 @@ std::vector<PackageManifest> Read(const Json& json) {
   }
   const Json& list = json.at("plans");
   if (!list.is_array() || list.empty() || list.size() > kMaxCombinations)
-    throw Damaged{"it has no valid list of plans"};
+    throw BadField{"it has no valid list of plans"};
   std::set<SymbolSizes> seen;
   for (const Json& one : list) {
     PackageManifest& plan = plans.emplace_back(common);
@@ -335,7 +334,7 @@ std::vector<PackageManifest> Read(const Json& json) {
     ReadPlan(one, plan);
     CheckSizes(plan);
     CheckAlike(plan, plans.front());
-    if (!seen.insert(plan.sizes).second) throw Damaged{absl::StrCat("it has two plans for ", SizesText(plan.sizes))};
+    if (!seen.insert(plan.sizes).second) throw BadField{absl::StrCat("it has two plans for ", SizesText(plan.sizes))};
   }
   return plans;
 }
@@ -429,25 +428,25 @@ std::string PlansToJson(const std::vector<PackageManifest>& plans) {
   } else {
     AddPlan(first, json);
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json, {.indent = 1}) + "\n";
 }
 
 absl::StatusOr<std::vector<PackageManifest>> PlansFromJson(const std::string& text, const std::string& path) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text);
   if (!json.is_object() || json.value("format", Json()) != kFormat)
     return absl::DataLossError(absl::StrCat(path,
                                             " is not the manifest of a diapason package; name a folder made by "
                                             "'diapason build'"));
   const Json version = json.value("version", Json());
   if (version != 1 && version != 2 && version != kPackageVersion)
-    return absl::FailedPreconditionError(absl::StrCat(path, " has format version ", version.dump(),
+    return absl::FailedPreconditionError(absl::StrCat(path, " has format version ", JsonText(version),
                                                       ", this diapason reads versions 1 to ", kPackageVersion,
                                                       "; build the package again"));
   try {
     return Read(json);
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const Json::exception& e) {
     return Mangled(path, e.what());
-  } catch (const Damaged& damaged) {
+  } catch (const BadField& damaged) {
     return Mangled(path, damaged.what);
   }
 }

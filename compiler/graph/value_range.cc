@@ -154,7 +154,7 @@ ValueRange Reduction(const Node& node, const ValueRange& x) {
 }
 
 // Operators that move elements of their first input.
-bool Moves(const std::string& op) {
+bool MovesValues(const std::string& op) {
   static const std::set<std::string> kMoves = {"identity", "expand",          "reshape",   "flatten",
                                                "squeeze",  "unsqueeze",       "transpose", "slice",
                                                "gather",   "gather_elements", "gather_nd"};
@@ -172,7 +172,7 @@ bool Sums(const std::string& op) {
 
 ValueRange Unchecked(const Node& node, const Ranges& inputs) {
   const std::string& op = node.op;
-  if (Moves(op) || op == "cast") return inputs[0];
+  if (MovesValues(op) || op == "cast") return inputs[0];
   if (op == "where") return Selection(inputs, 1);
   if (op == "concat") return Selection(inputs, 0);
   if (op == "pad") {

@@ -8,8 +8,6 @@
 namespace diapason {
 namespace {
 
-using Json = HistoryFeed::Json;
-
 class FeedTest : public HistoryTest {
  protected:
   void SetUp() override { history_ = Open(Path("h.db")); }

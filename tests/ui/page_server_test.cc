@@ -14,8 +14,6 @@
 namespace diapason {
 namespace {
 
-using Json = PageOptions::Json;
-
 class PageServerTest : public HistoryTest {
  protected:
   void SetUp() override {
