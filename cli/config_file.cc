@@ -1,10 +1,7 @@
 #include "cli/config_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #define TOML_EXCEPTIONS 0
@@ -12,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/read_file.h"
 
 namespace diapason {
 namespace {
@@ -50,13 +48,11 @@ absl::Status CollectSettings(const toml::table& table, const std::vector<std::st
 }  // namespace
 
 absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file.is_open() || file.bad())
-    return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (", std::strerror(errno),
-                                            "); name another with --config"));
-  const toml::parse_result parsed = toml::parse(text.str());
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok())
+    return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (",
+                                            text.status().message(), "); name another with --config"));
+  const toml::parse_result parsed = toml::parse(*text);
   if (!parsed)
     return Wrong(path, static_cast<int>(parsed.error().source().begin.line),
                  absl::StrCat("this is no TOML (", std::string(parsed.error().description()),

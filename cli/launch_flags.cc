@@ -2,16 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/host_name.h"
+#include "base/read_file.h"
 #include "cli/flags.h"
 #include "db/history_name.h"
 #include "service/launcher.h"
@@ -78,14 +76,12 @@ absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
   ASSIGN_OR_RETURN(options.secrets, ReadSecrets(flags));
   options.secrets_base = flags.worker_secrets;
   if (flags.kube_template.empty()) return options;
-  std::ifstream file(flags.kube_template);
-  if (!file) {
+  absl::StatusOr<std::string> text = ReadWholeFile(flags.kube_template);
+  if (!text.ok()) {
     return absl::NotFoundError(
-        absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", std::strerror(errno), ")"));
+        absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", text.status().message(), ")"));
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  options.kube_template = text.str();
+  options.kube_template = *std::move(text);
   return options;
 }
 

@@ -3,10 +3,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/read_file.h"
 #include "cli/npy.h"
 #include "compiler/graph/onnx/tensor.h"
 
@@ -14,14 +14,12 @@ namespace diapason {
 
 absl::StatusOr<Array> ReadTensorFile(const std::string& path) {
   if (path.ends_with(".pb")) return ReadOnnxTensor(path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(path);
+  if (!bytes.ok()) {
     return absl::NotFoundError(
-        absl::StrCat(path, " cannot be read (", std::strerror(errno), "); name a .npy or .pb file"));
+        absl::StrCat(path, " cannot be read (", bytes.status().message(), "); name a .npy or .pb file"));
   }
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return ParseNpy(bytes.str(), path);
+  return ParseNpy(*bytes, path);
 }
 
 absl::Status WriteNpyFile(const std::string& path, const Array& array) {

@@ -34,6 +34,7 @@ function(diapason_precompile target source)
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${source}.cc CONTENT "int main() { return 0; }\n")
     if(source MATCHES tests)
       add_executable(${source} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${source}.cc)
+      target_link_libraries(${source} PRIVATE GTest::gtest GTest::gmock)  # for what they define
     else()
       add_library(${source} STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${source}.cc)
     endif()

@@ -161,6 +161,7 @@ absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::st
   ImportReport report;
   std::string text;
   for (GotLine got = ReadHistoryLine(in, text); got != GotLine::kEnd; got = ReadHistoryLine(in, text)) {
+    if (got == GotLine::kUnreadable) return UnreadableLines(name);
     ++report.lines;
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     absl::StatusOr<HistoryLine> line =

@@ -225,13 +225,22 @@ GotLine ReadHistoryLine(std::istream& in, std::string& text) {
   text.clear();
   std::streambuf* buffer = in.rdbuf();
   constexpr int kEof = std::char_traits<char>::eof();
-  int c = buffer->sbumpc();
-  if (c == kEof) return GotLine::kEnd;
-  for (; c != kEof && c != '\n'; c = buffer->sbumpc()) {
-    if (text.size() == kMaxLineBytes) return GotLine::kTooLong;
-    text += static_cast<char>(c);
+  try {
+    int c = buffer->sbumpc();
+    if (c == kEof) return GotLine::kEnd;
+    for (; c != kEof && c != '\n'; c = buffer->sbumpc()) {
+      if (text.size() == kMaxLineBytes) return GotLine::kTooLong;
+      text += static_cast<char>(c);
+    }
+  } catch (const std::ios_base::failure&) {  // of a file's buffer
+    return GotLine::kUnreadable;
   }
   return GotLine::kLine;
+}
+
+absl::Status UnreadableLines(const std::string& name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", name, "' cannot be read to its end: it is a folder, or its disk has an error; name a file of records"));
 }
 
 }  // namespace diapason

@@ -19,10 +19,13 @@ struct HistoryLine {
   std::vector<NetworkTask> networks;
 };
 
-enum class GotLine { kEnd, kLine, kTooLong };
+enum class GotLine { kEnd, kLine, kTooLong, kUnreadable };
 
-// The next line without its end; one of more than 256 MiB is kTooLong, and reading must stop there.
+// The next line without its end. Reading must stop at one of more than 256 MiB (kTooLong), and where the system reports
+// an error (kUnreadable), as it does for a folder.
 GotLine ReadHistoryLine(std::istream& in, std::string& text);
+// The error of a file with that name for kUnreadable.
+absl::Status UnreadableLines(const std::string& name);
 // InvalidArgument with the reason alone: no JSON, another format, a field that is missing or out of range, or a
 // checksum that does not match.
 absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text);

@@ -109,6 +109,7 @@ absl::Status ReadUsableRecords(std::istream& in, const std::string& name,
   for (GotLine got = ReadHistoryLine(in, text); got != GotLine::kEnd; got = ReadHistoryLine(in, text)) {
     ++number;
     if (got == GotLine::kTooLong) return damaged("it is too long");
+    if (got == GotLine::kUnreadable) return UnreadableLines(name);
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     absl::StatusOr<HistoryLine> line = ParseHistoryLine(text);
     if (!line.ok()) return damaged(line.status().message());

@@ -6,13 +6,11 @@
 #include <openssl/x509v3.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
 #include "base/check.h"
+#include "base/read_file.h"
 #include "worker/openssl_owned.h"
 #include "worker/tokens.h"
 
@@ -31,13 +29,11 @@ Owned<X509> ParseCertificate(const std::string& pem) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::NotFoundError("cannot read " + flag + " '" + path + "' (" + std::strerror(errno) + ")");
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok())
+    return absl::NotFoundError("cannot read " + flag + " '" + path + "' (" + std::string(text.status().message()) +
+                               ")");
+  return text;
 }
 
 // Instead of asking for one on the terminal.

@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "absl/strings/escaping.h"
 #include "base/check.h"
+#include "base/read_file.h"
 #include "worker/log.h"
 
 namespace diapason {
@@ -64,17 +64,18 @@ const char* RoleName(Role role) { return kRoleNames[static_cast<int>(role)]; }
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& what, const std::string& path) {
   struct stat info {};
-  std::ifstream file(path, std::ios::binary);
-  if (stat(path.c_str(), &info) != 0 || !file) {
+  if (stat(path.c_str(), &info) != 0) {
     return absl::NotFoundError("cannot read " + what + " '" + path + "' (" + std::strerror(errno) + ")");
   }
   if ((info.st_mode & 077) != 0) {
     return absl::PermissionDeniedError(what + " '" + path + "' may be read by others than its owner: chmod 600 " +
                                        path);
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok())
+    return absl::NotFoundError("cannot read " + what + " '" + path + "' (" + std::string(text.status().message()) +
+                               ")");
+  return text;
 }
 
 absl::StatusOr<Authority::Owners> Authority::Parse(const std::string& path, const std::string& text) {

@@ -117,6 +117,9 @@ TEST_F(DefaultsTest, ErrorsNameTheFileTheLineAndTheMend) {
               "the configuration file " + Path("none.toml") +
                   " cannot be read (No such file or directory); name another with --config",
               kWrongArguments);
+  ExpectError(Query({"--config", Path("")}),
+              "the configuration file " + Path("") + " cannot be read (Is a directory); name another with --config",
+              kWrongArguments);
   EXPECT_EQ(Cli({"query", "--help", "--config", broken}).code, 0) << "the help is there all the same";
 }
 

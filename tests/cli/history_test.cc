@@ -121,6 +121,9 @@ TEST_F(HistoryCommands, ExportAndImportByFile) {
             "imported 4 records; 0 were there already\n");
   ExpectError(Cli({"history", "import", Path("copy.db"), Path("none.jsonl")}),
               Path("none.jsonl") + " cannot be read; name a file that `diapason history export` wrote");
+  ExpectError(
+      Cli({"history", "import", Path("copy.db"), Path("")}),
+      "'" + Path("") + "' cannot be read to its end: it is a folder, or its disk has an error; name a file of records");
   ExpectError(Cli({"history", "export", Path("h.db"), "--out", Path("no/such/file")}),
               Path("no/such/file") + " cannot be written; name another file with --out");
 }

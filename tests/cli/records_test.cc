@@ -135,6 +135,9 @@ TEST_F(RecordsCommands, ListSaysWhatFilesHold) {
   EXPECT_EQ(Cli({"records", "list", "--json"}).json()["groups"], groups);
   ExpectError(Cli({"records", "list", Path("none.jsonl")}),
               Path("none.jsonl") + " cannot be read; name a file of records");
+  ExpectError(
+      Cli({"records", "list", Path("")}),
+      "'" + Path("") + "' cannot be read to its end: it is a folder, or its disk has an error; name a file of records");
 }
 
 TEST_F(RecordsCommands, CheckFindsWhatCannotBeReplayed) {

@@ -15,6 +15,7 @@ import threading
 
 import diapason as dp
 import pytest
+from diapason import _runtime
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; the first lines of this file say how to run these tests")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed, which PyTorch exports with")
@@ -254,6 +255,26 @@ def test_changed_weights_are_seen(compiled):
         check(model, run, x)
     assert reasons() == ["a graph runs in eager mode: its weights have changed 4 times between calls; with options={'freeze': False} they are inputs of "
                          "the package, and may change"]
+
+
+def test_weights_cannot_be_exchanged_behind_its_back(compiled):
+    model = Dense().eval()
+    run, x = compiled(model), torch.randn(2, 8)
+    check(model, run, x)
+    with pytest.raises(RuntimeError, match="weakref"):
+        torch.utils.swap_tensors(model.first.weight, torch.nn.Parameter(torch.randn(16, 8)))
+    check(model, run, x)
+    model.first.weight = torch.nn.Parameter(torch.randn(16, 8))
+    check(model, run, x)
+
+
+def test_changes_of_weights_are_looked_at_by_functions_of_pytorch():
+    one, other = torch.zeros(2), torch.zeros(2)
+    watch = _runtime.Watch((one, other), [1])
+    assert watch.quick
+    assert watch.unchanged((other, other)) and not watch.unchanged((other, one))
+    other.add_(1)
+    assert not watch.unchanged((one, other))
 
 
 def test_weights_that_are_inputs_may_change_unseen(compiled):

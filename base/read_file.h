@@ -1,0 +1,14 @@
+// A file's whole contents.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace diapason {
+
+// NotFound whose message is the system's reason alone ("No such file or directory", "Is a directory"): the caller says
+// what the file is and what to do.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+
+}  // namespace diapason
