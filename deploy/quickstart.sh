@@ -4,11 +4,11 @@
 #
 #   deploy/quickstart.sh [--seconds N] [--target T] [--model M] [--out FOLDER]
 #
-# Tunes for the GPU where there is an NVIDIA one, else for the processor; about two minutes of tuning by default.
+# Tunes for the GPU where there is an NVIDIA one, else for the processor; a minute and a half of tuning by default.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-seconds=120
+seconds=90
 target=
 model=resnet-18
 out=build/quickstart
@@ -59,7 +59,7 @@ history=$out/history.db
 
 step networks
 step tasks "$model" --target "$target"
-# Shorter samples than by default: in two minutes, more trials are worth more than exact ones.
+# Shorter samples than by default: in so short a time, more trials are worth more than exact ones.
 step tune "$model" --target "$target" --history "$history" --seconds "$seconds" --min-repeat-ms 20
 
 # Without any records the fallback schedules are built; their warnings are expected.
@@ -68,10 +68,11 @@ echo "\$ diapason build $model (fallback schedules)"
 build/bin/diapason build "$model" --target "$target" --no-shipped-records --out "$out/default" 2>"$out/default.warnings" ||
   { cat "$out/default.warnings" >&2; exit 1; }
 step build "$model" --target "$target" --history "$history" --out "$out/tuned"
-step run "$out/tuned" --check --bench
-
-build/bin/diapason run "$out/default" --check --bench --duration 1 --json >"$out/default.json"
-build/bin/diapason run "$out/tuned" --check --bench --duration 1 --json >"$out/tuned.json"
+echo
+echo "\$ diapason run $out/tuned --check --bench (and $out/default)"
+for package in tuned default; do
+  build/bin/diapason run "$out/$package" --check --bench --duration 1 --json >"$out/$package.json"
+done
 python3 - "$out/default.json" "$out/tuned.json" "$model" "$target" <<'PYTHON'
 import json, sys
 

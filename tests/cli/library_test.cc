@@ -70,7 +70,7 @@ class LibraryCommands : public CliTest {
     record.workload = SerializeDag(task.dag);
     record.task_name = task.name;
     record.target = kTarget;
-    record.device_model = DefaultFacts(target).model;
+    record.device_model = ResolveTarget(kTarget).value().facts.model;  // of the GPU, where there is one
     record.view = schedule.view.ToString();
     record.sketch = sketch;
     record.schedule = SerializeSchedule(schedule);

@@ -19,6 +19,7 @@
 #include "service/import_form.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/graph/onnx/model_builder.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -72,7 +73,7 @@ std::string DetectorModel() {
 std::vector<std::string> NodeModels() {
   constexpr uintmax_t kMostBytes = 2048;
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(ONNX_TESTDATA_DIR "/node")) {
+  for (const auto& entry : std::filesystem::directory_iterator(TEST_PATH(ONNX_TESTDATA_DIR) + "/node")) {
     const std::filesystem::path file = entry.path() / "model.onnx";
     if (std::filesystem::exists(file) && std::filesystem::file_size(file) <= kMostBytes) files.push_back(file);
   }

@@ -34,7 +34,8 @@ TEST(OutcomeTest, EveryStageReadsBack) {
 TEST(OutcomeTest, OnlyInfrastructureSaysNothingOfTheCandidate) {
   EXPECT_TRUE(SpeaksOfCandidate(Timing{{1}}));
   for (ErrorKind kind : AllErrorKinds())
-    EXPECT_EQ(SpeaksOfCandidate(MeasureError{kind}), kind != ErrorKind::kInfrastructure) << ErrorKindName(kind);
+    EXPECT_EQ(SpeaksOfCandidate(MeasureError{kind, MeasureStage::kUnknown, ""}), kind != ErrorKind::kInfrastructure)
+        << ErrorKindName(kind);
 }
 
 }  // namespace
