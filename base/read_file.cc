@@ -26,4 +26,10 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
   }
 }
 
+absl::StatusOr<std::string> ReadNamedFile(const std::string& what, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (text.ok()) return text;
+  return absl::NotFoundError("cannot read " + what + " '" + path + "' (" + std::string(text.status().message()) + ")");
+}
+
 }  // namespace diapason

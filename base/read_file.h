@@ -10,5 +10,7 @@ namespace diapason {
 // NotFound whose message is the system's reason alone ("No such file or directory", "Is a directory"): the caller says
 // what the file is and what to do.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+// The same, with the message "cannot read WHAT 'PATH' (REASON)".
+absl::StatusOr<std::string> ReadNamedFile(const std::string& what, const std::string& path);
 
 }  // namespace diapason

@@ -62,7 +62,6 @@ class ServiceSource : public api::RecordSource {
 };
 
 Json JsonOf(const api::BuiltPlan& built) {
-  const auto number = [](const auto& value) { return value.has_value() ? Json(*value) : Json(nullptr); };
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json tasks = Json::array(), other = Json::array();
   for (const api::BuiltTask& task : built.tasks) {
@@ -70,7 +69,7 @@ Json JsonOf(const api::BuiltPlan& built) {
                      {"name", task.name},
                      {"count", task.weight},
                      {"workload", task.workload},
-                     {"record", number(task.record)},
+                     {"record", OrNull(task.record)},
                      {"record_source", text(task.record_source)},
                      {"record_uuid", text(task.record_uuid)},
                      {"default", task.record_source.empty()},
@@ -80,9 +79,9 @@ Json JsonOf(const api::BuiltPlan& built) {
   }
   for (const api::OtherWay& one : built.other_ways) other.push_back({{"boundary", one.boundary}, {"way", one.way}});
   Json report{{"other_ways", other},
-              {"tasks_us", number(built.tasks_us)},
-              {"estimated_us", number(built.estimated_us)},
-              {"measured_us", number(built.measured_us)},
+              {"tasks_us", OrNull(built.tasks_us)},
+              {"estimated_us", OrNull(built.estimated_us)},
+              {"measured_us", OrNull(built.measured_us)},
               {"tasks", tasks}};
   if (built.check.has_value()) report["check"] = CheckJson(*built.check);
   if (built.sizes.empty()) return report;

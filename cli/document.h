@@ -3,14 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 
 #include "base/json.h"
+
 namespace diapason {
 
 // `fields` is an object. Text that is no UTF-8 is printed with replacement characters.
 void WriteDocument(std::ostream& out, const std::string& name, const Json& fields);
+
+// Null for a value that is not there.
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
 
 // RFC 3339 text of an instant in Unix nanoseconds; null for 0, an instant that is not known or not yet there.
 Json Instant(int64_t unix_nanoseconds);

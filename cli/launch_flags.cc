@@ -76,12 +76,7 @@ absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
   ASSIGN_OR_RETURN(options.secrets, ReadSecrets(flags));
   options.secrets_base = flags.worker_secrets;
   if (flags.kube_template.empty()) return options;
-  absl::StatusOr<std::string> text = ReadWholeFile(flags.kube_template);
-  if (!text.ok()) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", text.status().message(), ")"));
-  }
-  options.kube_template = *std::move(text);
+  ASSIGN_OR_RETURN(options.kube_template, ReadNamedFile("--kube-template", flags.kube_template));
   return options;
 }
 

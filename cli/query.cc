@@ -31,8 +31,6 @@ struct QueryFlags {
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
 
-Json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
-
 void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
   Json list = Json::array();
   for (const api::Record& record : records) {
@@ -50,8 +48,8 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
                     {"view", record.view},
                     {"sketch", record.sketch},
                     {"seed", absl::StrCat(record.seed)},
-                    {"count", NumberOrNull(record.count)},
-                    {"share", NumberOrNull(record.share)}});
+                    {"count", OrNull(record.count)},
+                    {"share", OrNull(record.share)}});
   }
   WriteDocument(out, "records", {{"records", list}});
 }

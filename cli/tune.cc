@@ -112,8 +112,6 @@ class TuneListener : public ProgressListener {
   int64_t built_ = 0, run_ = 0, current_task_ = 0;
 };
 
-Json Number(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
-
 // How busy the workers were; nothing when they cannot tell.
 Json WorkersJson(MeasureClient& client) {
   const absl::StatusOr<MeasureStatistics> s = client.Statistics();
@@ -167,9 +165,9 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
          {"count", task.weight},
          {"trials", task.trials},
          {"failed", task.failed},
-         {"best_us", Number(task.best_us)},
-         {"gflops", Number(task.gflops)},
-         {"default_us", Number(task.default_us)},
+         {"best_us", OrNull(task.best_us)},
+         {"gflops", OrNull(task.gflops)},
+         {"default_us", OrNull(task.default_us)},
          {"verified", task.verified},
          {"record", task.best_record},
          {"sketch", task.sketch},
@@ -183,9 +181,9 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
             {"failed", report.failed},
             {"seconds", report.seconds},
             {"trials_per_s", report.trials_per_s},
-            {"tasks_us", Number(report.tasks_us)},
-            {"estimated_us", Number(report.estimated_us)},
-            {"estimated_default_us", Number(report.estimated_default_us)},
+            {"tasks_us", OrNull(report.tasks_us)},
+            {"estimated_us", OrNull(report.estimated_us)},
+            {"estimated_default_us", OrNull(report.estimated_default_us)},
             {"tasks", tasks},
             {"boundaries", BoundariesJson(report, work)},
             {"stages",

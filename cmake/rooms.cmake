@@ -1,5 +1,5 @@
 # Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to templates that all of them
-# instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 24 sources,
+# instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 64 sources,
 # or 8 of a test program. Names of anonymous namespaces are shared within a room, so they differ. Sources under ALONE are
 # compiled alone.
 # -DDIAPASON_UNITY=OFF compiles each source alone, which is quicker while one source is being worked on and shows includes
@@ -26,6 +26,7 @@ endfunction()
 set(precompiled <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <sstream> <string> <string_view> <unordered_map>
     <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_join.h>
     <absl/types/span.h>)
+# diapason_precompile(TARGET SOURCE HEADER...): SOURCE is the target that compiles the headers; the first call makes it.
 function(diapason_precompile target source)
   if(NOT DIAPASON_UNITY)
     return()

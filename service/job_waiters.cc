@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What somebody who watches does not notice.
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kLookEvery{100};
 
 }  // namespace
 
@@ -65,7 +65,7 @@ class JobWaiters::Impl {
   void Loop() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait_for(lock, kLook, [this] { return stopping_; });
+      changed_.wait_for(lock, kLookEvery, [this] { return stopping_; });
       std::vector<Waiting> looked_at = std::move(waiting_);
       waiting_.clear();
       const bool last = stopping_;

@@ -29,7 +29,7 @@ constexpr uint32_t kMaxWaitMs = 30000;
 constexpr size_t kPageBytes = 4 << 20;
 
 // Messages: a job's options are at most 1 MiB (job_manager.cc), a chunk of a model 1 MiB, a key some 50 bytes.
-constexpr MethodRules kLookRules{Role::kReader, 64 << 10, 1024, Lane::kShort};
+constexpr MethodRules kLook{Role::kReader, 64 << 10, 1024, Lane::kShort};
 constexpr MethodRules kChange{Role::kSubmitter, 64 << 10, 1024, Lane::kShort};
 constexpr MethodRules kSubmit{Role::kSubmitter, 1280 << 10, 65536, Lane::kLong};
 constexpr MethodRules kPutModel{Role::kSubmitter, 1280 << 10, 16, Lane::kLong};
@@ -83,15 +83,15 @@ class TuningService final : public RpcService {
   TuningService(JobManager& jobs, JobWaiters& waiters, const CoordinatorOptions& options,
                 std::shared_ptr<CallGate> gate)
       : RpcService("diapason.v1.Tuning", std::move(gate)), jobs_(jobs), waiters_(waiters), options_(options) {
-    Answered<v1::GreetRequest, v1::GreetResponse>("Greet", kLookRules, &TuningService::Greet);
+    Answered<v1::GreetRequest, v1::GreetResponse>("Greet", kLook, &TuningService::Greet);
     Answered<v1::HasModelRequest, v1::HasModelResponse>("HasModel", kChange, &TuningService::HasModel);
     ClientStream<v1::ModelChunk>("PutModel", kPutModel, [this](const CallInfo&) {
       return std::make_unique<ModelSink>(jobs_, options_.max_model_bytes);
     });
     Answered<v1::SubmitJobRequest, v1::SubmitJobResponse>("Submit", kSubmit, &TuningService::Submit);
-    Answered<v1::ListJobsRequest, v1::ListJobsResponse>("ListJobs", kLookRules, &TuningService::ListJobs);
+    Answered<v1::ListJobsRequest, v1::ListJobsResponse>("ListJobs", kLook, &TuningService::ListJobs);
     Unary<v1::GetJobRequest, v1::Job>(
-        "GetJob", kLookRules, [this](const CallInfo& call, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+        "GetJob", kLook, [this](const CallInfo& call, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
           if (absl::Status acts = MayAct(options_); !acts.ok()) return reply(acts, {});
           if (absl::Status fits = CheckMessage(request); !fits.ok()) return reply(fits, {});
           waiters_.Add(request.job(), request.seen(),
@@ -168,7 +168,7 @@ class HistoryService final : public RpcService {
   HistoryService(History& history, const CoordinatorOptions& options, std::shared_ptr<CallGate> gate)
       : RpcService("diapason.v1.HistoryReader", std::move(gate)), history_(history), options_(options) {
     ServerStream<v1::QueryRequest, v1::Record>(
-        "Query", kLookRules, [this](const CallInfo&, const v1::QueryRequest& request) { return Query(request); });
+        "Query", kLook, [this](const CallInfo&, const v1::QueryRequest& request) { return Query(request); });
     ServerStream<v1::ForBuildRequest, v1::Record>(
         "ForBuild", kForBuild,
         [this](const CallInfo&, const v1::ForBuildRequest& request) { return ForBuild(request); });

@@ -28,14 +28,6 @@ Owned<X509> ParseCertificate(const std::string& pem) {
   return Owned<X509>(PEM_read_bio_X509(Memory(pem).get(), nullptr, nullptr, nullptr));
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& flag, const std::string& path) {
-  absl::StatusOr<std::string> text = ReadWholeFile(path);
-  if (!text.ok())
-    return absl::NotFoundError("cannot read " + flag + " '" + path + "' (" + std::string(text.status().message()) +
-                               ")");
-  return text;
-}
-
 // Instead of asking for one on the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
@@ -129,9 +121,9 @@ absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use) {
   identity.files = files;
   identity.listens = use.listens;
   identity.allow_no_role = use.allow_no_role;
-  ASSIGN_OR_RETURN(identity.cert, ReadFile(flags + "cert", files.cert));
+  ASSIGN_OR_RETURN(identity.cert, ReadNamedFile(flags + "cert", files.cert));
   ASSIGN_OR_RETURN(identity.key, ReadSecretFile(flags + "key", files.key));
-  ASSIGN_OR_RETURN(identity.ca, ReadFile(flags + "ca", files.ca));
+  ASSIGN_OR_RETURN(identity.ca, ReadNamedFile(flags + "ca", files.ca));
   const Owned<X509> cert = ParseCertificate(identity.cert);
   if (cert == nullptr) {
     return absl::InvalidArgumentError(flags + "cert '" + files.cert + "' holds no certificate in PEM form");

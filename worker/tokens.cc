@@ -71,11 +71,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& what, const std::s
     return absl::PermissionDeniedError(what + " '" + path + "' may be read by others than its owner: chmod 600 " +
                                        path);
   }
-  absl::StatusOr<std::string> text = ReadWholeFile(path);
-  if (!text.ok())
-    return absl::NotFoundError("cannot read " + what + " '" + path + "' (" + std::string(text.status().message()) +
-                               ")");
-  return text;
+  return ReadNamedFile(what, path);
 }
 
 absl::StatusOr<Authority::Owners> Authority::Parse(const std::string& path, const std::string& text) {

@@ -312,9 +312,9 @@ class Package {
 
 // Python objects of tensors with what PyTorch counts of their changes. Their references are not kept: who makes this
 // watches whether they are gone.
-// Functions of PyTorch that are much quicker than the attributes of tensors in Python that call them (5 against 100
-// ns). Null where this PyTorch does not have them. A tensor of C++ (at::Tensor) is one pointer to its implementation,
-// which Python calls _cdata.
+// Functions of PyTorch that are much quicker than the attributes of tensors in Python that call them. Null where this
+// PyTorch does not have them. A tensor of C++ (at::Tensor) is one pointer to its implementation, which Python calls
+// _cdata.
 struct TorchFunctions {
   int64_t (*version)(const void* tensor) = nullptr;
   int32_t (*data_ptr)(const void* tensor, void** memory) = nullptr;  // 0 on success

@@ -21,5 +21,10 @@ TEST(ReadWholeFile, SaysWhyNot) {
   EXPECT_EQ(ReadWholeFile(testing::TempDir()).status().message(), "Is a directory");
 }
 
+TEST(ReadNamedFile, SaysWhatItIs) {
+  EXPECT_EQ(ReadNamedFile("--tls-ca", "/nonexistent").status().message(),
+            "cannot read --tls-ca '/nonexistent' (No such file or directory)");
+}
+
 }  // namespace
 }  // namespace diapason
