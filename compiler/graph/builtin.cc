@@ -68,7 +68,7 @@ std::vector<Option> TransformerOptions(const Transformer& sizes, std::vector<Opt
 Option SeqOption(int64_t fallback, int64_t high) { return {"seq", fallback, 1, high, "length of the sequence"}; }
 Option VocabOption(int64_t fallback) { return {"vocab", fallback, 1, kLargest, "number of different tokens"}; }
 
-const std::vector<Builtin>& Table() {
+const std::vector<Builtin>& BuiltinTable() {
   static const std::vector<Builtin>& table = *new std::vector<Builtin>{
       {"resnet-18", "ResNet-18, image classifier", ImageOptions(), BuildResnet},
       {"resnet-34", "ResNet-34, image classifier", ImageOptions(), BuildResnet},
@@ -203,7 +203,7 @@ const std::vector<Builtin>& Table() {
 
 absl::Status UnknownName(const std::string& name) {
   std::vector<std::string> names;
-  for (const Builtin& b : Table()) names.push_back(b.name);
+  for (const Builtin& b : BuiltinTable()) names.push_back(b.name);
   return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names),
                                           "give an .onnx file or one of ", absl::StrJoin(names, ", ")));
 }
@@ -239,7 +239,7 @@ absl::StatusOr<BuiltinArgs> ArgsFor(const Builtin& builtin, const ModelOptions& 
 const std::vector<BuiltinInfo>& BuiltinNetworks() {
   static const std::vector<BuiltinInfo>& infos = *[] {
     auto* out = new std::vector<BuiltinInfo>;
-    for (const Builtin& builtin : Table()) {
+    for (const Builtin& builtin : BuiltinTable()) {
       BuiltinInfo info{builtin.name, builtin.help, {}};
       for (const Option& option : builtin.options) {
         info.options.push_back({option.name, absl::StrCat(option.fallback), option.help});
@@ -255,7 +255,7 @@ absl::StatusOr<Network> BuiltinNetwork(const std::string& name, const ModelOptio
   if (!IsModelType(options.dtype))
     return absl::InvalidArgumentError(
         absl::StrCat("built-in networks come in ", ModelTypes(), ", not in ", NameOf(options.dtype)));
-  for (const Builtin& builtin : Table()) {
+  for (const Builtin& builtin : BuiltinTable()) {
     if (name != builtin.name) continue;
     ASSIGN_OR_RETURN(BuiltinArgs args, ArgsFor(builtin, options));
     return builtin.build(name, args);
