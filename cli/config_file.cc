@@ -4,7 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#define TOML_EXCEPTIONS 0
+// Its functions are in a library, made with exceptions; the headers alone would compile them here.
+#define TOML_HEADER_ONLY 0
+#define TOML_SHARED_LIB 1
 #include <toml++/toml.h>
 
 #include "absl/strings/str_cat.h"
@@ -52,14 +54,17 @@ absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
   if (!text.ok())
     return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (",
                                             text.status().message(), "); name another with --config"));
-  const toml::parse_result parsed = toml::parse(*text);
-  if (!parsed)
-    return Wrong(path, static_cast<int>(parsed.error().source().begin.line),
-                 absl::StrCat("this is no TOML (", std::string(parsed.error().description()),
+  toml::table parsed;
+  try {
+    parsed = toml::parse(*text);
+  } catch (const toml::parse_error& error) {
+    return Wrong(path, static_cast<int>(error.source().begin.line),
+                 absl::StrCat("this is no TOML (", std::string(error.description()),
                               "); write lines as in tracker = \"10.0.0.1:9190\""));
+  }
   ConfigFile read;
   read.path = path;
-  RETURN_IF_ERROR(CollectSettings(parsed.table(), {}, read));
+  RETURN_IF_ERROR(CollectSettings(parsed, {}, read));
   std::stable_sort(read.entries.begin(), read.entries.end(),
                    [](const auto& a, const auto& b) { return a.line < b.line; });
   return read;

@@ -23,9 +23,9 @@ endfunction()
 
 # What nearly every source includes is parsed once for all rooms and once for all test programs (whose code need not be
 # position independent in the same way). Sources still include what they use: DIAPASON_UNITY=OFF compiles without this.
-set(precompiled <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <sstream> <string> <string_view> <unordered_map>
-    <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_join.h>
-    <absl/types/span.h>)
+set(precompiled <algorithm> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <sstream> <string> <string_view>
+    <thread> <unordered_map> <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+    <absl/strings/str_join.h> <absl/types/span.h> <nlohmann/json.hpp>)
 # diapason_precompile(TARGET SOURCE HEADER...): SOURCE is the target that compiles the headers; the first call makes it.
 function(diapason_precompile target source)
   if(NOT DIAPASON_UNITY)
