@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "base/mutex.h"
 #include "worker/health_check.h"
 #include "worker/log.h"
 
@@ -68,16 +67,16 @@ class SelfCheck::Impl {
   }
   ~Impl() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (thread_.joinable()) thread_.join();
     Notify(socket_path_, "STOPPING=1");
   }
 
   void Listens(const std::string& address) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     address_ = address;
   }
 
@@ -89,27 +88,27 @@ class SelfCheck::Impl {
   void Loop() {
     bool answered = false, logged = false;
     std::string checked;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     do {
       if (std::exchange(checked, address_) != address_) answered = logged = false;
-      lock.unlock();
+      lock.Unlock();
       const absl::Status status = Check(checked);
       answered = answered || (status.ok() && !checked.empty());
       if (!status.ok() && (answered || !std::exchange(logged, true)))
         LogEvent(LogLevel::kError, answered ? "self_check_failed" : "self_check_off",
                  {{"why", std::string(status.message())}});
       if (status.ok() || !answered) Notify(socket_path_, "WATCHDOG=1");
-      lock.lock();
-    } while (!changed_.wait_for(lock, every_, [this] { return stopping_; }));
+      lock.Lock();
+    } while (!changed_.WaitFor(lock, every_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; }));
   }
 
   const std::string socket_path_;
   const std::chrono::microseconds every_;
   std::shared_ptr<const ClientCredentials> credentials_;
-  std::mutex mutex_;  // guards the rest
-  std::condition_variable changed_;
-  std::string address_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -2,13 +2,12 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "costmodel/booster.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/labels.h"
@@ -61,38 +60,38 @@ class XgbCostModel::Impl {
   }
   ~Impl() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       stop_ = true;
     }
-    wake_.notify_all();
+    wake_.NotifyAll();
     thread_.join();
   }
 
   std::shared_ptr<const Ranker> Current() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return current_;
   }
 
   void AddSamples(std::vector<Sample> samples, int64_t mark) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (Sample& sample : samples) Add(std::move(sample));
     if (mark != 0) mark_ = mark;
   }
 
   void Train() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!EnoughNew()) return;
     wanted_ = true;
-    wake_.notify_all();
+    wake_.NotifyAll();
   }
 
   void Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    idle_.wait(lock, [this] { return !wanted_ && !training_; });
+    MutexLock lock(mutex_);
+    idle_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !wanted_ && !training_; });
   }
 
   TrainingStats stats() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return stats_;
   }
 
@@ -100,7 +99,7 @@ class XgbCostModel::Impl {
     ModelFile file{options_.feature_version, options_.num_features, options_.target_kind, options_.label, {}, {}, ""};
     std::shared_ptr<const XgbRanker> ranker;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       for (const auto& [key, stored] : samples_) file.samples.push_back(stored.sample);
       ranker = current_;
     }
@@ -119,7 +118,7 @@ class XgbCostModel::Impl {
       ASSIGN_OR_RETURN(std::unique_ptr<Booster> booster, Booster::Parse(file.booster));
       ranker = std::make_shared<XgbRanker>(std::move(booster), file.prior, file.label, options_.num_features);
     }
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const int64_t before = successes_;
     for (Sample& sample : file.samples)
       if (samples_.find({sample.task, sample.candidate}) == samples_.end()) Add(std::move(sample));
@@ -132,7 +131,7 @@ class XgbCostModel::Impl {
   }
 
  private:
-  void Add(Sample sample) {
+  void Add(Sample sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     DIAPASON_CHECK(static_cast<int>(sample.features.size()) == options_.num_features);
     for (float& feature : sample.features)
       if (!std::isfinite(feature)) feature = 0;
@@ -147,7 +146,7 @@ class XgbCostModel::Impl {
   }
 
   // A tenth at once, so that this costs nothing on average.
-  void DropOldest() {
+  void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<int64_t> arrived;
     for (const auto& [key, stored] : samples_) arrived.push_back(stored.arrived);
     const auto middle = arrived.begin() + static_cast<std::ptrdiff_t>(arrived.size() / 10);
@@ -163,14 +162,14 @@ class XgbCostModel::Impl {
     }
   }
 
-  bool EnoughNew() const {
+  bool EnoughNew() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return successes_ >= options_.min_samples && new_samples_ > 0 && new_samples_ * 10 >= trained_on_;
   }
 
   void Loop() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      wake_.wait(lock, [this] { return stop_ || wanted_; });
+      wake_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_ || wanted_; });
       if (stop_) return;
       wanted_ = false;
       training_ = true;
@@ -178,11 +177,11 @@ class XgbCostModel::Impl {
       for (const auto& [key, stored] : samples_) samples.push_back(stored.sample);
       new_samples_ = 0;
       const int64_t mark = mark_;
-      lock.unlock();
+      lock.Unlock();
       const auto start = std::chrono::steady_clock::now();
       absl::StatusOr<std::shared_ptr<const XgbRanker>> trained = TrainOn(samples);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      lock.lock();
+      lock.Lock();
       training_ = false;
       stats_.seconds += took.count();
       stats_.error = trained.ok() ? "" : std::string(trained.status().message());
@@ -194,7 +193,7 @@ class XgbCostModel::Impl {
         stats_.mark = mark;
         stats_.trees = trees_;
       }
-      if (!wanted_) idle_.notify_all();
+      if (!wanted_) idle_.NotifyAll();
     }
   }
 
@@ -230,14 +229,19 @@ class XgbCostModel::Impl {
   std::atomic<bool> stop_{false};
   int trees_ = 0;  // of the training thread, and read under mutex_ behind it
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, idle_;
-  // Below: guarded by mutex_.
-  std::map<Key, Stored> samples_;  // ordered: training does not depend on the order of arrival
-  int64_t successes_ = 0, arrivals_ = 0, new_samples_ = 0, trained_on_ = 0, mark_ = 0;
-  std::shared_ptr<const XgbRanker> current_;
-  bool wanted_ = false, training_ = false;
-  TrainingStats stats_;
+  mutable Mutex mutex_;
+  CondVar wake_, idle_;
+  // Ordered: training does not depend on the order of arrival.
+  std::map<Key, Stored> samples_ ABSL_GUARDED_BY(mutex_);
+  int64_t successes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t arrivals_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t new_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t trained_on_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t mark_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const XgbRanker> current_ ABSL_GUARDED_BY(mutex_);
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool training_ ABSL_GUARDED_BY(mutex_) = false;
+  TrainingStats stats_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;  // last: started when all else is there
 };

@@ -21,8 +21,9 @@ BlobStore::~BlobStore() = default;
 
 template <typename Change>
 absl::Status BlobStore::Write(const Change& change) {
-  std::lock_guard lock(mutex_);
-  return WriteTransaction(*db_, [&](bool) { return change(); });
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return WriteTransaction(db, [&](bool) { return change(db); });
 }
 
 absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
@@ -33,9 +34,9 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
   int64_t number = 0, bytes = 0;
   while (file.read(data.data(), static_cast<std::streamsize>(kChunkBytes)) || file.gcount() > 0) {
     const std::string_view chunk(data.data(), static_cast<size_t>(file.gcount()));
-    RETURN_IF_ERROR(Write([&]() -> absl::Status {
-      ASSIGN_OR_RETURN(Statement put, db_->Prepare("INSERT INTO service_chunks(content, number, data) VALUES(?,?,?) "
-                                                   "ON CONFLICT DO NOTHING"));
+    RETURN_IF_ERROR(Write([&](Database& db) -> absl::Status {
+      ASSIGN_OR_RETURN(Statement put, db.Prepare("INSERT INTO service_chunks(content, number, data) VALUES(?,?,?) "
+                                                 "ON CONFLICT DO NOTHING"));
       put.BindText(1, content);
       put.BindInt(2, number);
       put.BindBorrowed(3, chunk, /*text=*/false);
@@ -45,16 +46,16 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
     bytes += static_cast<int64_t>(chunk.size());
   }
   if (file.bad()) return absl::NotFoundError(absl::StrCat("cannot read '", path, "' (", std::strerror(errno), ")"));
-  return Write([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(Statement old, db_->Prepare("DELETE FROM service_chunks WHERE content IN (SELECT content FROM "
-                                                 "service_blobs WHERE name=?1 AND content<>?2)"));
+  return Write([&](Database& db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement old, db.Prepare("DELETE FROM service_chunks WHERE content IN (SELECT content FROM "
+                                               "service_blobs WHERE name=?1 AND content<>?2)"));
     old.BindText(1, name);
     old.BindText(2, content);
     RETURN_IF_ERROR(old.Run());
     ASSIGN_OR_RETURN(Statement put,
-                     db_->Prepare("INSERT INTO service_blobs(name, content, bytes, used_at) VALUES(?,?,?,"
-                                  "clock_timestamp()) ON CONFLICT(name) DO UPDATE SET content=excluded.content, "
-                                  "bytes=excluded.bytes, used_at=excluded.used_at"));
+                     db.Prepare("INSERT INTO service_blobs(name, content, bytes, used_at) VALUES(?,?,?,"
+                                "clock_timestamp()) ON CONFLICT(name) DO UPDATE SET content=excluded.content, "
+                                "bytes=excluded.bytes, used_at=excluded.used_at"));
     put.BindText(1, name);
     put.BindText(2, content);
     put.BindInt(3, bytes);
@@ -63,9 +64,10 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
 }
 
 absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t number, std::string& data) {
-  std::lock_guard lock(mutex_);
-  return ReadTransaction(*db_, [&]() -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT data FROM service_chunks WHERE content=? AND number=?"));
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return ReadTransaction(db, [&]() -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT data FROM service_chunks WHERE content=? AND number=?"));
     select.BindText(1, content);
     select.BindInt(2, number);
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -78,12 +80,13 @@ absl::Status BlobStore::Get(const std::string& name, const std::function<absl::S
   std::string content;
   int64_t bytes = 0;
   {
-    std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(ReadTransaction(*db_, [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
+    MutexLock lock(mutex_);
+    Database& db = *db_;
+    RETURN_IF_ERROR(ReadTransaction(db, [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
       select.BindText(1, name);
       ASSIGN_OR_RETURN(const bool row, select.Step());
-      if (!row) return absl::NotFoundError(absl::StrCat("history '", db_->path(), "' has no file '", name, "'"));
+      if (!row) return absl::NotFoundError(absl::StrCat("history '", db.path(), "' has no file '", name, "'"));
       content = select.Bytes(0);
       bytes = select.Int(1);
       return absl::OkStatus();
@@ -101,9 +104,9 @@ absl::Status BlobStore::Get(const std::string& name, const std::function<absl::S
 
 absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
   bool there = false;
-  RETURN_IF_ERROR(Write([&]() -> absl::Status {
+  RETURN_IF_ERROR(Write([&](Database& db) -> absl::Status {
     ASSIGN_OR_RETURN(Statement use,
-                     db_->Prepare("UPDATE service_blobs SET used_at=clock_timestamp() WHERE name=? RETURNING 1"));
+                     db.Prepare("UPDATE service_blobs SET used_at=clock_timestamp() WHERE name=? RETURNING 1"));
     use.BindText(1, name);
     ASSIGN_OR_RETURN(const int64_t one, use.RunForInt());
     there = one == 1;
@@ -113,11 +116,12 @@ absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
-  std::lock_guard lock(mutex_);
-  return ReadTransaction(*db_, [&]() -> absl::StatusOr<std::vector<Blob>> {
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return ReadTransaction(db, [&]() -> absl::StatusOr<std::vector<Blob>> {
     ASSIGN_OR_RETURN(Statement select,
-                     db_->Prepare("SELECT name, bytes, CAST(1000 * EXTRACT(EPOCH FROM clock_timestamp() - used_at) AS "
-                                  "BIGINT) FROM service_blobs ORDER BY used_at, name"));
+                     db.Prepare("SELECT name, bytes, CAST(1000 * EXTRACT(EPOCH FROM clock_timestamp() - used_at) AS "
+                                "BIGINT) FROM service_blobs ORDER BY used_at, name"));
     std::vector<Blob> blobs;
     while (true) {
       ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -128,11 +132,11 @@ absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
 }
 
 absl::Status BlobStore::Erase(const std::string& name) {
-  return Write([&]() -> absl::Status {
+  return Write([&](Database& db) -> absl::Status {
     for (const char* sql :
          {"DELETE FROM service_chunks WHERE content IN (SELECT content FROM service_blobs WHERE name=?)",
           "DELETE FROM service_blobs WHERE name=?"}) {
-      ASSIGN_OR_RETURN(Statement erase, db_->Prepare(sql));
+      ASSIGN_OR_RETURN(Statement erase, db.Prepare(sql));
       erase.BindText(1, name);
       RETURN_IF_ERROR(erase.Run());
     }
@@ -141,8 +145,8 @@ absl::Status BlobStore::Erase(const std::string& name) {
 }
 
 absl::Status BlobStore::RemoveIncomplete() {
-  return Write([&]() -> absl::Status {
-    return db_->Exec("DELETE FROM service_chunks WHERE content NOT IN (SELECT content FROM service_blobs)");
+  return Write([&](Database& db) -> absl::Status {
+    return db.Exec("DELETE FROM service_chunks WHERE content NOT IN (SELECT content FROM service_blobs)");
   });
 }
 

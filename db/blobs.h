@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -51,8 +51,8 @@ class BlobStore {
   // A chunk, when there is one.
   absl::StatusOr<bool> ReadChunk(const std::string& content, int64_t number, std::string& data);
 
-  std::mutex mutex_;  // held for one transaction at a time
-  std::unique_ptr<Database> db_;
+  Mutex mutex_;  // held for one transaction at a time
+  const std::unique_ptr<Database> db_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace diapason

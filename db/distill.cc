@@ -55,7 +55,7 @@ absl::Status DistillCopy(SqliteDatabase& source, const std::string& path, int64_
 
 absl::StatusOr<DistillReport> History::Distill(int64_t keep, const std::string& path) {
   DIAPASON_CHECK(keep >= 1);
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   DistillReport report;
   ASSIGN_OR_RETURN(report.bytes_before, impl_->db->Bytes());
   if (path.empty()) {

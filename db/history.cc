@@ -221,7 +221,7 @@ absl::StatusOr<int64_t> RecordWriter::IdOf(const std::string& uuid) {
 
 absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRecord>& records) {
   if (records.empty()) return std::vector<int64_t>();
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   std::vector<TuningRecord> prepared = records;
   const auto refuse = [&](size_t i, const absl::Status& reason) {
     return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
@@ -257,7 +257,7 @@ absl::Status History::MarkWrongInNetwork(int64_t id, double max_error, const std
 }
 
 absl::Status History::Impl::SetVerification(int64_t id, Verified verified, double max_error, const std::string& text) {
-  absl::MutexLock lock(&mu);
+  MutexLock lock(mu);
   return Repeating([&](bool) -> absl::Status {
     mu.AssertHeld();
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
@@ -274,7 +274,7 @@ absl::Status History::Impl::SetVerification(int64_t id, Verified verified, doubl
 }
 
 absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>& samples) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   std::vector<double> complete;  // what the record shall have, from the first attempt on
   return impl_->Repeating([&](bool again) -> absl::StatusOr<double> {
     impl_->mu.AssertHeld();
@@ -313,7 +313,7 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
                                                      "' cannot be stored in history '", impl_->path, "': ", seconds,
                                                      " s is no positive time"));
   }
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   return impl_->Repeating([&](bool) -> absl::Status {
     impl_->mu.AssertHeld();
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
@@ -376,7 +376,7 @@ absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
 }
 
 absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   TuningRun complete = run;
   if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
   if (!IsUuid(complete.uuid)) return absl::InvalidArgumentError("the run's uuid is not of 32 hexadecimal digits");
@@ -399,7 +399,7 @@ absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
 }
 
 absl::Status History::EndRun(int64_t run_id) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   return impl_->Repeating([&](bool) -> absl::Status {
     impl_->mu.AssertHeld();
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
@@ -427,7 +427,7 @@ absl::StatusOr<std::vector<TuningRun>> History::Runs() {
 }
 
 absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   return impl_->Repeating([&](bool) -> absl::Status {
     impl_->mu.AssertHeld();
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "db/database.h"
 #include "db/history.h"
 #include "db/record_row.h"
@@ -28,21 +28,21 @@ class History::Impl {
 
   // RepeatLost of its database.
   template <typename Work>
-  auto Repeating(const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) -> decltype(work(false)) {
+  std::invoke_result_t<const Work&, bool> Repeating(const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return RepeatLost(*db, work);
   }
 
   // ReadTransaction of its database, which `work` is given.
   template <typename Work>
-  auto Reading(const Work& work) ABSL_LOCKS_EXCLUDED(mu) -> decltype(work(std::declval<Database&>())) {
-    absl::MutexLock lock(&mu);
+  std::invoke_result_t<const Work&, Database&> Reading(const Work& work) ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
     Database& database = *db;
     return ReadTransaction(database, [&] { return work(database); });
   }
 
   const std::string path;        // without a password
   const HistoryOptions options;  // with its functions filled in
-  absl::Mutex mu;
+  Mutex mu;
   const std::unique_ptr<Database> db ABSL_PT_GUARDED_BY(mu);
 };
 

@@ -124,7 +124,7 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
 
 absl::StatusOr<ExportReport> History::Scan(const ExportOptions& options,
                                            const std::function<absl::Status(const TuningRecord& record)>& take) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
   ExportReport report;
   RETURN_IF_ERROR(ScanRecords(*impl_->db, options, take, report));

@@ -144,7 +144,7 @@ bool IsWhole(const RecordFilter& filter) {
 }  // namespace
 
 absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const ExportOptions& options) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   Database& db = *impl_->db;
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
   ExportReport report;

@@ -155,7 +155,7 @@ absl::Status AddLine(Importer& importer, Database& db, HistoryLine& line, bool s
 
 absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::string& name,
                                                  const ImportOptions& options) {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(std::unique_ptr<Importer> importer, Importer::Create(impl_->db.get()));
   ImportReport report;

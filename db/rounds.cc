@@ -104,7 +104,7 @@ bool ParseMemory(const std::string& text, SearchMemory* memory) {
 }  // namespace
 
 RoundStore::RoundStore(std::unique_ptr<Database> db, std::string prefix)
-    : prefix_(std::move(prefix)), db_(std::move(db)) {}
+    : prefix_(std::move(prefix)), path_(db->path()), db_(std::move(db)) {}
 RoundStore::~RoundStore() = default;
 
 absl::StatusOr<std::unique_ptr<RoundStore>> RoundStore::Open(const std::string& path) {
@@ -121,13 +121,14 @@ std::unique_ptr<RoundStore> RoundStore::OpenShared(std::unique_ptr<Database> db)
 
 absl::Status RoundStore::Damaged(const char* how) const {
   return absl::DataLossError(
-      absl::StrCat(kWhat, " '", db_->path(), "' is damaged (", how, "); ",
+      absl::StrCat(kWhat, " '", path_, "' is damaged (", how, "); ",
                    prefix_.empty() ? std::string("remove the file")
                                    : absl::StrCat("delete the rows of ", prefix_, "trials and ", prefix_, "searches"),
                    ": what was measured is in the history"));
 }
 
 absl::Status RoundStore::Prepare() {
+  MutexLock lock(mutex_);
   RETURN_IF_ERROR(db_->Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"));
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(const int64_t id, db_->QueryInt("PRAGMA application_id"));
@@ -152,33 +153,36 @@ absl::Status RoundStore::Prepare() {
 
 template <typename Change>
 absl::Status RoundStore::Write(const Change& change) {
-  std::lock_guard lock(mutex_);
-  return WriteTransaction(*db_, change);
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return WriteTransaction(db, [&](bool again) { return change(db, again); });
 }
 
 template <typename Read>
 auto RoundStore::Reading(const Read& read) {
-  std::lock_guard lock(mutex_);
-  return ReadTransaction(*db_, read);
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return ReadTransaction(db, [&] { return read(db); });
 }
 
 // In a transaction. A search proposes a candidate once.
-absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials, bool again) {
+absl::Status RoundStore::AddTrials(Database& db, const std::string& run, const std::vector<ProposedTrial>& trials,
+                                   bool again) {
   if (trials.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Statement old, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_,
-                                                            "trials WHERE run=? AND workload_key=? AND round<=?")));
+  ASSIGN_OR_RETURN(Statement old, db.Prepare(absl::StrCat("DELETE FROM ", prefix_,
+                                                          "trials WHERE run=? AND workload_key=? AND round<=?")));
   old.BindText(1, run);
   old.BindText(2, trials.front().workload_key);
   old.BindInt(3, trials.front().round - kRoundsKept);
   RETURN_IF_ERROR(old.Run());
-  ASSIGN_OR_RETURN(Statement known, db_->Prepare(absl::StrCat(
-                                        "SELECT COUNT(*) FROM ", prefix_,
-                                        "trials WHERE run=? AND workload_key=? AND target=? AND device_model=? AND "
-                                        "round=? AND sketch=? AND decisions=?")));
+  ASSIGN_OR_RETURN(Statement known,
+                   db.Prepare(absl::StrCat("SELECT COUNT(*) FROM ", prefix_,
+                                           "trials WHERE run=? AND workload_key=? AND target=? AND device_model=? AND "
+                                           "round=? AND sketch=? AND decisions=?")));
   ASSIGN_OR_RETURN(Statement add,
-                   db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
-                                             "trials(run, workload_key, target, device_model, round, sketch, decisions,"
-                                             " predicted) VALUES(?,?,?,?,?,?,?,?)")));
+                   db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                           "trials(run, workload_key, target, device_model, round, sketch, decisions,"
+                                           " predicted) VALUES(?,?,?,?,?,?,?,?)")));
   for (const ProposedTrial& trial : trials) {
     for (Statement* statement : {&known, &add}) {
       statement->BindText(1, run);
@@ -200,39 +204,39 @@ absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<Pro
 }
 
 absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedTrial>& trials) {
-  return Write([&](bool again) { return AddTrials(run, trials, again); });
+  return Write([&](Database& db, bool again) { return AddTrials(db, run, trials, again); });
 }
 
 absl::Status RoundStore::End(const std::string& run, const std::vector<ProposedTrial>& trials,
                              const SearchMemory& memory) {
-  return Write([&](bool again) -> absl::Status {
-    RETURN_IF_ERROR(AddTrials(run, trials, again));
+  return Write([&](Database& db, bool again) -> absl::Status {
+    RETURN_IF_ERROR(AddTrials(db, run, trials, again));
     ASSIGN_OR_RETURN(Statement put,
-                     db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
-                                               "searches(run, workload_key, target, device_model, memory) "
-                                               "VALUES(?,?,?,?,?) ON CONFLICT(run, workload_key, target, device_model) "
-                                               "DO UPDATE SET memory=excluded.memory")));
+                     db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                             "searches(run, workload_key, target, device_model, memory) "
+                                             "VALUES(?,?,?,?,?) ON CONFLICT(run, workload_key, target, device_model) "
+                                             "DO UPDATE SET memory=excluded.memory")));
     put.BindText(1, run);
     put.BindText(2, memory.workload_key);
     put.BindText(3, memory.target);
     put.BindText(4, memory.device_model);
     put.BindText(5, MemoryText(memory));
     RETURN_IF_ERROR(put.Run());
-    ASSIGN_OR_RETURN(Statement ended, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
+    ASSIGN_OR_RETURN(Statement ended, db.Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
     ended.BindText(1, run);
     return ended.Run();
   });
 }
 
 absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search) {
-  return Write([&](bool) -> absl::Status {
-    ASSIGN_OR_RETURN(Statement ended, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
+  return Write([&](Database& db, bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement ended, db.Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
     ended.BindText(1, run);
     RETURN_IF_ERROR(ended.Run());
     ASSIGN_OR_RETURN(Statement put,
-                     db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
-                                               "begun(run, workload_key, target, device_model, asked, known, trained) "
-                                               "VALUES(?,?,?,?,?,?,?)")));
+                     db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                             "begun(run, workload_key, target, device_model, asked, known, trained) "
+                                             "VALUES(?,?,?,?,?,?,?)")));
     put.BindText(1, run);
     put.BindText(2, search.workload_key);
     put.BindText(3, search.target);
@@ -246,13 +250,13 @@ absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search
 
 absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
   int64_t began = now;
-  RETURN_IF_ERROR(Write([&](bool) -> absl::Status {
-    ASSIGN_OR_RETURN(Statement put, db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
-                                                              "runs(run, began) VALUES(?,?) ON CONFLICT DO NOTHING")));
+  RETURN_IF_ERROR(Write([&](Database& db, bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement put, db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                                            "runs(run, began) VALUES(?,?) ON CONFLICT DO NOTHING")));
     put.BindText(1, run);
     put.BindInt(2, now);
     RETURN_IF_ERROR(put.Run());
-    ASSIGN_OR_RETURN(Statement select, db_->Prepare(absl::StrCat("SELECT began FROM ", prefix_, "runs WHERE run=?")));
+    ASSIGN_OR_RETURN(Statement select, db.Prepare(absl::StrCat("SELECT began FROM ", prefix_, "runs WHERE run=?")));
     select.BindText(1, run);
     ASSIGN_OR_RETURN(began, select.RunForInt());
     return absl::OkStatus();
@@ -261,10 +265,10 @@ absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
 }
 
 absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::string& run) {
-  return Reading([&]() -> absl::StatusOr<std::optional<BegunSearch>> {
+  return Reading([&](Database& db) -> absl::StatusOr<std::optional<BegunSearch>> {
     ASSIGN_OR_RETURN(Statement select,
-                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, asked, known, trained FROM ",
-                                               prefix_, "begun WHERE run=?")));
+                     db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, asked, known, trained FROM ",
+                                             prefix_, "begun WHERE run=?")));
     select.BindText(1, run);
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return std::nullopt;
@@ -273,10 +277,10 @@ absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::stri
 }
 
 absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::string& run) {
-  return Reading([&]() -> absl::StatusOr<std::vector<SearchMemory>> {
+  return Reading([&](Database& db) -> absl::StatusOr<std::vector<SearchMemory>> {
     ASSIGN_OR_RETURN(Statement select,
-                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, memory FROM ", prefix_,
-                                               "searches WHERE run=?")));
+                     db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, memory FROM ", prefix_,
+                                             "searches WHERE run=?")));
     select.BindText(1, run);
     std::vector<SearchMemory> memories;
     while (true) {
@@ -292,11 +296,11 @@ absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::st
 }
 
 absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& run) {
-  return Reading([&]() -> absl::StatusOr<std::vector<ProposedTrial>> {
+  return Reading([&](Database& db) -> absl::StatusOr<std::vector<ProposedTrial>> {
     ASSIGN_OR_RETURN(Statement select,
-                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, round, sketch, decisions,"
-                                               " predicted FROM ",
-                                               prefix_, "trials WHERE run=? ORDER BY id")));
+                     db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, round, sketch, decisions,"
+                                             " predicted FROM ",
+                                             prefix_, "trials WHERE run=? ORDER BY id")));
     select.BindText(1, run);
     std::vector<ProposedTrial> trials;
     while (true) {
@@ -317,9 +321,9 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
 }
 
 absl::Status RoundStore::Forget(const std::string& run) {
-  return Write([&](bool) -> absl::Status {
+  return Write([&](Database& db, bool) -> absl::Status {
     for (const char* table : {"trials", "searches", "begun", "runs"}) {
-      ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, table, " WHERE run=?")));
+      ASSIGN_OR_RETURN(Statement erase, db.Prepare(absl::StrCat("DELETE FROM ", prefix_, table, " WHERE run=?")));
       erase.BindText(1, run);
       RETURN_IF_ERROR(erase.Run());
     }

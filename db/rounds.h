@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -93,16 +93,17 @@ class RoundStore {
   absl::Status Prepare();
   absl::Status Damaged(const char* how) const;
   // `again`: some may be there already.
-  absl::Status AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials, bool again);
-  // Runs `change` in a transaction.
+  absl::Status AddTrials(Database& db, const std::string& run, const std::vector<ProposedTrial>& trials, bool again);
+  // Runs `change` in a transaction of the database, which it is given.
   template <typename Change>
   absl::Status Write(const Change& change);
   template <typename Read>
   auto Reading(const Read& read);
 
   const std::string prefix_;  // of the tables' names
-  std::mutex mutex_;
-  std::unique_ptr<Database> db_;
+  const std::string path_;
+  Mutex mutex_;
+  const std::unique_ptr<Database> db_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace diapason

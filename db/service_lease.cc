@@ -1,14 +1,13 @@
 #include "db/service_lease.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "db/postgres.h"
 #include "db/service_tables.h"
 #include "db/text.h"
@@ -30,7 +29,7 @@ class LeaseFence final : public WriteFence {
       : owner(RandomUuid()), history_(std::move(history)), lasts_(lasts) {}
 
   absl::Status Holds() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return HoldsLocked();
   }
 
@@ -46,33 +45,33 @@ class LeaseFence final : public WriteFence {
   std::chrono::milliseconds lasts() const override { return lasts_; }
 
   int64_t epoch() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return epoch_;
   }
   void Begin(int64_t epoch, LeaseClock::time_point sent) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     epoch_ = epoch;
     until_ = sent + lasts_;
   }
   // Nothing that was over begins again.
   void Extend(LeaseClock::time_point sent) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (HoldsLocked().ok()) until_ = sent + lasts_;
   }
   void Lose(const std::string& why) const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (why_.empty()) why_ = why;
   }
   // Why the last renewal failed.
   void Fails(const absl::Status& renewal) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     trouble_ = std::string(renewal.message());
   }
 
   const std::string owner;
 
  private:
-  absl::Status HoldsLocked() const {
+  absl::Status HoldsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::string why = why_;
     if (why.empty() && until_.has_value() && LeaseClock::now() < *until_) return absl::OkStatus();
     if (why.empty() && !until_.has_value()) why = "it was not taken yet";
@@ -84,11 +83,11 @@ class LeaseFence final : public WriteFence {
 
   const std::string history_;
   const std::chrono::milliseconds lasts_;
-  mutable std::mutex mutex_;  // guards the rest
-  int64_t epoch_ = 0;
-  std::optional<LeaseClock::time_point> until_;
-  mutable std::string why_;  // lost for good
-  std::string trouble_;
+  mutable Mutex mutex_;
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<LeaseClock::time_point> until_ ABSL_GUARDED_BY(mutex_);
+  mutable std::string why_ ABSL_GUARDED_BY(mutex_);  // lost for good
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ServiceLease::Impl {
@@ -99,10 +98,10 @@ class ServiceLease::Impl {
   }
   ~Impl() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (!renewer_.joinable()) return;
     renewer_.join();
     if (fence->Holds().ok()) GiveBack().IgnoreError();  // it expires by itself
@@ -114,11 +113,11 @@ class ServiceLease::Impl {
   absl::StatusOr<bool> Take(const std::string& address, std::string& holder);
   void SetAddress(const std::string& address) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       address_ = address;
       at_once_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   std::shared_ptr<LeaseFence> fence;
@@ -134,10 +133,11 @@ class ServiceLease::Impl {
   const std::chrono::milliseconds lasts_;
   std::unique_ptr<Database> db_;  // of Take, then of the renewing thread, then of the destructor
   std::thread renewer_;
-  std::mutex mutex_;  // guards the rest
-  std::condition_variable changed_;
-  bool stopping_ = false, at_once_ = false;
-  std::string address_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool at_once_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<bool> ServiceLease::Impl::IsFree(std::string& holder) {
@@ -176,7 +176,10 @@ absl::StatusOr<bool> ServiceLease::Impl::Take(const std::string& address, std::s
   const LeaseClock::time_point sent = LeaseClock::now();
   ASSIGN_OR_RETURN(const int64_t epoch, TakeFree(address));
   if (epoch == 0) return false;
-  address_ = address;
+  {
+    MutexLock lock(mutex_);
+    address_ = address;
+  }
   fence->Begin(epoch, sent);
   renewer_ = std::thread([this] { RenewLoop(); });
   return true;
@@ -204,8 +207,8 @@ void ServiceLease::Impl::RenewLoop() {
   while (true) {
     std::string address;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, wait, [this] { return stopping_ || at_once_; });
+      MutexLock lock(mutex_);
+      changed_.WaitFor(lock, wait, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || at_once_; });
       if (stopping_) return;
       at_once_ = false;
       address = address_;

@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
 }
 
 absl::StatusOr<int64_t> History::ChangeCounter() {
-  absl::MutexLock lock(&impl_->mu);
+  MutexLock lock(impl_->mu);
   return impl_->Repeating([&](bool) -> absl::StatusOr<int64_t> {
     impl_->mu.AssertHeld();
     return impl_->db->ChangeCounter();

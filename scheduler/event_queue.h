@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -15,15 +15,16 @@ class EventQueue {
  public:
   void Push(Event event) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       events_.push_back(std::move(event));
     }
-    arrived_.notify_one();
+    arrived_.NotifyOne();
   }
   // The oldest event; nothing after `timeout_s` of real time.
   std::optional<Event> Pop(double timeout_s) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!arrived_.wait_for(lock, std::chrono::duration<double>(timeout_s), [this] { return !events_.empty(); }))
+    MutexLock lock(mutex_);
+    if (!arrived_.WaitFor(lock, std::chrono::duration<double>(timeout_s),
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); }))
       return std::nullopt;
     Event event = std::move(events_.front());
     events_.pop_front();
@@ -31,9 +32,9 @@ class EventQueue {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Event> events_;
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace diapason

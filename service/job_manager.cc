@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -17,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "db/blobs.h"
 #include "db/history.h"
 #include "db/history_name.h"
@@ -92,7 +91,7 @@ class JobManager::Impl {
   std::set<std::string> ModelsInUse();
 
  private:
-  // A job and, while it runs, its thread.
+  // A job and, while it runs, its thread. mutex_ guards its members, but for the atomic one.
   struct Entry {
     v1::Job job;
     std::atomic<bool> stop{false};
@@ -122,20 +121,20 @@ class JobManager::Impl {
   absl::StatusOr<Turn> BeginTurn(Entry& entry);
   void EndTurn(Entry* entry);
   absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec, const std::string& owner);
-  // ResourceExhausted when there may not be one more unfinished job of `owner`. With the lock held.
-  absl::Status CheckRoom(const std::string& owner) const;
+  // ResourceExhausted when there may not be one more unfinished job of `owner`.
+  absl::Status CheckRoom(const std::string& owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // NotFound, with how to fix it, when a model that was sent is not there.
   absl::Status FindModel(const v1::TuneSpec& spec, const std::string& remedy) const;
 
   // Opens what is kept besides the history.
-  absl::Status OpenStores();
-  absl::Status OpenSharedStores();
+  absl::Status OpenStores() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenSharedStores() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The cost model of a job, from the database and to it.
   absl::Status BringCostModel(int64_t id);
   void KeepCostModel(int64_t id);
 
   void ScheduleLoop();
-  void Begin(Entry& entry);
+  void Begin(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunJob(Entry& entry);
   // `name`: of the job, whatever its options; `run`: what the history's runs of the job, since it has these options,
   // are known by.
@@ -148,15 +147,15 @@ class JobManager::Impl {
   absl::Status CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet);
   absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(Entry& entry, const TuneSpec& spec,
                                                          const v1::TuneSpec& message);
-  void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
-  absl::StatusOr<Entry*> Find(int64_t id);
-  // With the lock held: what changed is written, or the reason why not becomes the job's text.
-  absl::Status Save(Entry& entry);
+  void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Entry*> Find(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What changed is written, or the reason why not becomes the job's text.
+  absl::Status Save(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What could not be written has not happened.
-  absl::Status SaveOrRestore(Entry& entry, const v1::Job& before);
-  void Changed(Entry& entry) {
+  absl::Status SaveOrRestore(Entry& entry, const v1::Job& before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Changed(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     entry.job.set_version(++version_);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   // What the model of a job is read from.
   absl::StatusOr<std::string> BringModel(const v1::TuneSpec& spec) const {
@@ -177,21 +176,22 @@ class JobManager::Impl {
   std::string tracker_;                 // constant from Run on
   std::thread scheduler_;
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::unique_ptr<JobStore> store_;
-  std::map<int64_t, std::unique_ptr<Entry>> jobs_;
-  uint64_t version_ = 0;
-  bool stopping_ = false;
-  bool preparing_ = false;            // somebody has the turn
-  int waiting_submissions_ = 0;       // for the turn
-  std::set<std::string> submitting_;  // keys of the calls of Submit that are under way
+  Mutex mutex_;
+  CondVar changed_;
+  std::unique_ptr<JobStore> store_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, std::unique_ptr<Entry>> jobs_ ABSL_GUARDED_BY(mutex_);
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool preparing_ ABSL_GUARDED_BY(mutex_) = false;            // somebody has the turn
+  int waiting_submissions_ ABSL_GUARDED_BY(mutex_) = 0;       // for the turn
+  std::set<std::string> submitting_ ABSL_GUARDED_BY(mutex_);  // keys of the calls of Submit that are under way
 };
 
 absl::Status JobManager::Impl::Open() {
   HistoryOptions history;
   history.fence = options_.fence;
   ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate, std::move(history)));
+  MutexLock lock(mutex_);
   RETURN_IF_ERROR(IsPostgresUri(options_.history) ? OpenSharedStores() : OpenStores());
   models_ = std::make_unique<ModelStore>(models_folder_, options_.models, blobs_.get());
   RETURN_IF_ERROR(models_->RemoveStale());
@@ -235,14 +235,20 @@ void JobManager::Impl::Run(const std::string& tracker) {
 
 void JobManager::Impl::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     for (auto& [id, entry] : jobs_) entry->stop = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (scheduler_.joinable()) scheduler_.join();
-  for (auto& [id, entry] : jobs_) {
-    if (entry->thread.joinable()) entry->thread.join();
+  // Nobody begins another one now. Calls may still delete jobs, and their threads need the lock to end.
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, entry] : jobs_) threads.push_back(std::move(entry->thread));
+  }
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
   }
 }
 
@@ -274,12 +280,12 @@ absl::Status JobManager::Impl::SaveOrRestore(Entry& entry, const v1::Job& before
 }
 
 absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (waiting_submissions_ >= kMaxWaitingSubmissions)
     return absl::UnavailableError(
         "the service looks at other models, and too many wait already; try again in a minute");
   ++waiting_submissions_;
-  changed_.wait(lock, [&] { return stopping_ || !preparing_; });
+  changed_.Wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !preparing_; });
   --waiting_submissions_;
   if (stopping_) return absl::UnavailableError("the service stops");
   preparing_ = true;
@@ -287,9 +293,9 @@ absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn() {
 }
 
 absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn(Entry& entry) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   // Cancel and Stop wake it.
-  changed_.wait(lock, [&] { return entry.stop || !preparing_; });
+  changed_.Wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entry.stop || !preparing_; });
   if (entry.stop) return absl::CancelledError("stopped");
   entry.job.set_preparations(entry.job.preparations() + 1);
   if (absl::Status saved = Save(entry); !saved.ok()) {
@@ -303,13 +309,13 @@ absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn(Entry& entry)
 }
 
 void JobManager::Impl::EndTurn(Entry* entry) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   preparing_ = false;
   if (entry != nullptr) {
     entry->job.set_preparations(0);
     Save(*entry).IgnoreError();  // told in the log; the count is above what it should be until it is saved again
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 // A second call with a key waits for the first, and gives what it gave.
@@ -321,8 +327,9 @@ absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v
         absl::StrCat("the job's options have ", spec.ByteSizeLong(), " bytes, more than the limit of ", kMaxSpecBytes));
   }
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopping_ || submitting_.count(key) == 0; });
+    MutexLock lock(mutex_);
+    changed_.Wait(lock,
+                  [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || submitting_.count(key) == 0; });
     if (stopping_) return absl::UnavailableError("the service stops");
     for (const auto& [id, entry] : jobs_) {
       if (entry->job.key() == key) return id;
@@ -330,9 +337,9 @@ absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v
     submitting_.insert(key);
   }
   absl::StatusOr<int64_t> id = Accept(key, spec, owner);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   submitting_.erase(key);
-  changed_.notify_all();
+  changed_.NotifyAll();
   return id;
 }
 
@@ -367,7 +374,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
   ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
   RETURN_IF_ERROR(FindModel(spec, ""));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     RETURN_IF_ERROR(CheckRoom(owner));  // before the work of reading a model
   }
   // What `tune` would refuse is refused before the job exists.
@@ -375,7 +382,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
     ASSIGN_OR_RETURN(const Turn turn, BeginTurn());
     RETURN_IF_ERROR(Read(checked, spec, nullptr).status());
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckRoom(owner));  // others came meanwhile
   if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -397,7 +404,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
 }
 
 std::set<std::string> JobManager::Impl::ModelsInUse() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::set<std::string> hashes;
   for (const auto& [id, entry] : jobs_)
     if (!diapason::Ended(entry->job) || entry->running) hashes.insert(entry->job.spec().model_hash());
@@ -405,7 +412,7 @@ std::set<std::string> JobManager::Impl::ModelsInUse() {
 }
 
 std::vector<v1::Job> JobManager::Impl::List(int64_t before, size_t most_bytes, int64_t& next) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<v1::Job> jobs;
   size_t bytes = 0;
   next = 0;
@@ -424,8 +431,8 @@ std::vector<v1::Job> JobManager::Impl::List(int64_t before, size_t most_bytes, i
 
 // Another one may delete it meanwhile.
 absl::StatusOr<v1::Job> JobManager::Impl::Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, wait, [&] {
+  MutexLock lock(mutex_);
+  changed_.WaitFor(lock, wait, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto found = jobs_.find(id);
     return found == jobs_.end() || found->second->job.version() > seen || stopping_;
   });
@@ -436,7 +443,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Get(int64_t id, uint64_t seen, std::ch
 absl::Status JobManager::Impl::Delete(int64_t id) {
   std::unique_ptr<Entry> deleted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return absl::OkStatus();
     Entry& entry = *found->second;
@@ -447,7 +454,7 @@ absl::Status JobManager::Impl::Delete(int64_t id) {
     RETURN_IF_ERROR(store_->Erase(id));
     deleted = std::move(found->second);
     jobs_.erase(found);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   if (deleted->thread.joinable()) deleted->thread.join();  // it has nothing left to do
   std::error_code ignored;
@@ -458,7 +465,7 @@ absl::Status JobManager::Impl::Delete(int64_t id) {
 }
 
 absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
   if (diapason::Ended(entry->job)) return entry->job;
   const v1::Job before = entry->job;
@@ -474,7 +481,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
 }
 
 absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials, const std::string& owner) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
   if (!diapason::Ended(entry->job)) return entry->job;
   RETURN_IF_ERROR(CheckRoom(owner));
@@ -502,7 +509,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials, con
 
 // Queued jobs by priority, then by age; a place is taken for as long as a tuner works.
 void JobManager::Impl::ScheduleLoop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     int running = 0;
     Entry* next = nullptr;
@@ -516,11 +523,10 @@ void JobManager::Impl::ScheduleLoop() {
       Begin(*next);
       continue;
     }
-    changed_.wait_for(lock, std::chrono::milliseconds(200));
+    changed_.WaitFor(lock, std::chrono::milliseconds(200));
   }
 }
 
-// With the lock held.
 void JobManager::Impl::Begin(Entry& entry) {
   if (entry.thread.joinable()) entry.thread.join();  // of an earlier run, which has ended
   entry.stop = entry.job.cancel_requested();
@@ -537,7 +543,7 @@ void JobManager::Impl::RunJob(Entry& entry) {
   int64_t id = 0;
   std::string name, run;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     spec = entry.job.spec();
     id = entry.job.id();
     // Ids begin anew with another list of jobs, keys do not.
@@ -546,7 +552,7 @@ void JobManager::Impl::RunJob(Entry& entry) {
   }
   LogEvent(LogLevel::kInfo, "job_begins", {{"job", absl::StrCat(id)}, {"model", spec.model()}});
   const absl::StatusOr<std::string> stopped = Tune(entry, spec, id, name + ")", run);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Ended(entry, stopped);
 }
 
@@ -596,7 +602,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   options.rounds = rounds_.get();
   options.rounds_run = name;
   JobListener listener(work.partition, [&](const v1::JobProgress& progress) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // One that begins again, or cannot, knows less than the one before.
     if (progress.measured() == 0 && progress.trials() < entry.job.progress().trials()) return;
     *entry.job.mutable_progress() = progress;
@@ -659,7 +665,7 @@ absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec
                    CheckTunedPlans(plans, fleet.target, *history_, fleet.measurer->client(),
                                    {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop,
                                     NetworkName(spec.model)}));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   v1::NetworkCheckOutcome& outcome = *entry.job.mutable_progress()->mutable_network_check();
   outcome.Clear();
   outcome.set_right(AllRight(checks));
@@ -678,7 +684,6 @@ absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec
   return outcome.right() ? absl::OkStatus() : absl::DataLossError(WhyWrong(checks));
 }
 
-// With the lock held.
 void JobManager::Impl::Ended(Entry& entry, const absl::StatusOr<std::string>& stopped) {
   entry.running = false;
   v1::Job& job = entry.job;

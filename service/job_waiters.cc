@@ -1,13 +1,12 @@
 #include "service/job_waiters.h"
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_manager.h"
 
@@ -31,7 +30,7 @@ class JobWaiters::Impl {
     const absl::StatusOr<v1::Job> now = jobs_.Get(job, seen, std::chrono::milliseconds(0));
     if (!now.ok() || now->version() > seen || wait.count() <= 0) return Answer(now, reply);
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!stopping_) {
         waiting_.push_back({job, seen, Clock::now() + wait, std::move(gone), std::move(reply)});
         return;
@@ -42,10 +41,10 @@ class JobWaiters::Impl {
 
   void Stop() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (std::exchange(stopping_, true)) return;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     thread_.join();
   }
 
@@ -63,15 +62,15 @@ class JobWaiters::Impl {
   }
 
   void Loop() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait_for(lock, kLookEvery, [this] { return stopping_; });
+      changed_.WaitFor(lock, kLookEvery, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
       std::vector<Waiting> looked_at = std::move(waiting_);
       waiting_.clear();
       const bool last = stopping_;
-      lock.unlock();
+      lock.Unlock();
       std::vector<Waiting> still = Look(std::move(looked_at), last);
-      lock.lock();
+      lock.Lock();
       for (Waiting& one : still) waiting_.push_back(std::move(one));
       if (last) return;
     }
@@ -96,10 +95,10 @@ class JobWaiters::Impl {
   }
 
   JobManager& jobs_;
-  std::mutex mutex_;  // guards all below but the thread
-  std::condition_variable changed_;
-  std::vector<Waiting> waiting_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -54,7 +54,7 @@ MeasureOutcome OutcomeOf(const MeasurementResult& result) {
 
 LeastWork ClientMeasurer::LeastWorkOfTask(const MeasureRequest& request) {
   if (request.workload == nullptr) return {};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto [place, is_new] = least_work_.emplace(request.workload, LeastWork{});
   if (is_new) {
     const absl::StatusOr<ComputeDag> dag = ParseDag(*request.workload);

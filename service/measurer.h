@@ -5,11 +5,11 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "compiler/tensor/target.h"
 #include "scheduler/measurer.h"
 #include "service/target.h"
@@ -34,8 +34,8 @@ class ClientMeasurer : public Measurer {
 
   const std::unique_ptr<MeasureClient> client_;
   const std::string device_model_;
-  std::mutex mutex_;  // guards all below
-  std::map<std::shared_ptr<const std::string>, LeastWork> least_work_;
+  Mutex mutex_;
+  std::map<std::shared_ptr<const std::string>, LeastWork> least_work_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct MeasurerOptions {

@@ -57,7 +57,7 @@ bool ModelStore::IsHash(const std::string& text) {
 absl::StatusOr<bool> ModelStore::Has(const std::string& hash) const {
   if (!IsHash(hash)) return false;
   if (shared_ != nullptr) return shared_->Use(hash + kModel);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::error_code error;
   if (!std::filesystem::exists(PathOf(hash), error)) return false;
   std::filesystem::last_write_time(PathOf(hash), std::filesystem::file_time_type::clock::now(), error);
@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<ModelStore::File>> ModelStore::Files() const {
 }
 
 ModelStore::Contents ModelStore::contents() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Contents contents;
   const absl::StatusOr<std::vector<File>> files = Files();
   if (!files.ok()) return contents;
@@ -176,7 +176,6 @@ absl::Status ModelStore::Remove(const std::string& hash) {
   return absl::OkStatus();
 }
 
-// With the lock held.
 absl::Status ModelStore::MakeRoom(int64_t bytes, const std::set<std::string>& needed) {
   ASSIGN_OR_RETURN(const std::vector<File> files, Files());
   int64_t models = static_cast<int64_t>(files.size()) + uploads_ + 1, total = uploading_bytes_ + bytes;
@@ -199,7 +198,7 @@ absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std:
                                                                       const std::set<std::string>& needed) {
   const auto bytes = static_cast<int64_t>(std::min<uint64_t>(announced, kMostBytes));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     RETURN_IF_ERROR(MakeRoom(bytes, needed));
     ++uploads_;
     uploading_bytes_ += bytes;
@@ -207,7 +206,7 @@ absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std:
   MakeFolder();
   auto state = std::make_unique<Writer::State>();
   state->end = [this, bytes] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     --uploads_;
     uploading_bytes_ -= bytes;
   };

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -82,14 +82,15 @@ class ModelStore {
   std::string TemporaryOf(const std::string& hash) const;
   std::vector<File> LocalFiles() const;
   absl::StatusOr<std::vector<File>> Files() const;
-  absl::Status Remove(const std::string& hash);
-  absl::Status MakeRoom(int64_t bytes, const std::set<std::string>& needed);
+  absl::Status Remove(const std::string& hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoom(int64_t bytes, const std::set<std::string>& needed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string folder_;
   const ModelStoreLimits limits_;
-  BlobStore* const shared_;   // self-locking; null: the folder alone
-  mutable std::mutex mutex_;  // guards the rest, and removals
-  int64_t uploads_ = 0, uploading_bytes_ = 0;
+  BlobStore* const shared_;  // self-locking; null: the folder alone
+  mutable Mutex mutex_;      // also held while models are removed
+  int64_t uploads_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t uploading_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Of a file's content. NotFound when it cannot be read.

@@ -54,15 +54,15 @@ WorkerPool::WorkerPool(std::function<std::unique_ptr<Launcher>()> make_launcher,
 
 WorkerPool::~WorkerPool() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 absl::Status WorkerPool::status() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return status_;
 }
 
@@ -96,17 +96,18 @@ void WorkerPool::TellUsedUp() {
 
 void WorkerPool::Loop() {
   const std::unique_ptr<Launcher> launcher = make_launcher_();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
-    lock.unlock();
+    lock.Unlock();
     const absl::Status status = Step(*launcher);
-    lock.lock();
+    lock.Lock();
     if (!status.ok() && status != status_)
       LogEvent(LogLevel::kError, "workers_not_launched", {{"why", std::string(status.message())}});
     status_ = status;
-    changed_.wait_for(lock, std::chrono::duration<double>(options_.poll_seconds), [this] { return stopping_; });
+    changed_.WaitFor(lock, std::chrono::duration<double>(options_.poll_seconds),
+                     [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
   }
-  lock.unlock();
+  lock.Unlock();
   const absl::StatusOr<std::vector<std::string>> ids = launcher->List();
   if (ids.ok()) launcher->Stop(*ids).IgnoreError();
   if (const absl::Status released = launcher->Release(); !released.ok())

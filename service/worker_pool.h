@@ -1,16 +1,15 @@
 // Keeps as many launched workers as there is work for.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "service/launcher.h"
 
 namespace diapason {
@@ -81,10 +80,10 @@ class WorkerPool {
   const WorkerPoolOptions options_;
   PoolPlan plan_;
   bool told_exhausted_ = false, told_used_up_ = false;  // of the thread
-  std::mutex mutex_;                                    // guards all below
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  absl::Status status_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -18,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "ui/assets.h"
 #include "ui/page_tls.h"
 #include "worker/log.h"
@@ -125,10 +124,10 @@ class PageServer::Impl {
   absl::StatusOr<std::string> SourceText(const char* schema, const char* name, const PageOptions::Source& source) const;
   void Follow(const Request& request, Response& response);
   bool SendNews(Follower& follower, httplib::DataSink& sink);
-  std::string NewsFor(Follower& follower);
+  std::string NewsFor(Follower& follower) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Watch();
   void PollHistory();
-  void Publish(const char* schema, const char* name, const PageOptions::Source& source, Latest& latest);
+  void Publish(absl::StatusOr<std::string> text, Latest& latest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const PageOptions options_;
   std::unique_ptr<httplib::Server> server_;
@@ -136,24 +135,29 @@ class PageServer::Impl {
   std::thread listener_, watcher_;
   LogPacer refusals_;
 
-  std::mutex feed_mutex_;  // guards the next two
-  std::unique_ptr<HistoryFeed> feed_;
-  std::string snapshot_;  // of version snapshot_version_
-  uint64_t snapshot_version_ = 0;
+  Mutex feed_mutex_;
+  std::unique_ptr<HistoryFeed> feed_ ABSL_GUARDED_BY(feed_mutex_);
+  std::string snapshot_ ABSL_GUARDED_BY(feed_mutex_);  // of version snapshot_version_
+  uint64_t snapshot_version_ ABSL_GUARDED_BY(feed_mutex_) = 0;
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable news_;
-  bool stopping_ = false;
-  size_t followers_ = 0;
-  int explains_ = 0;
-  uint64_t version_ = 1;
-  std::deque<Change> changes_;
-  Latest jobs_, fleet_;
+  Mutex mutex_;
+  CondVar news_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t followers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int explains_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::deque<Change> changes_ ABSL_GUARDED_BY(mutex_);
+  Latest jobs_ ABSL_GUARDED_BY(mutex_);
+  Latest fleet_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status PageServer::Impl::Start() {
-  ASSIGN_OR_RETURN(feed_, HistoryFeed::Open(options_.history, options_.feed));
-  version_ = feed_->version();
+  {
+    MutexLock feed_lock(feed_mutex_);
+    ASSIGN_OR_RETURN(feed_, HistoryFeed::Open(options_.history, options_.feed));
+    MutexLock lock(mutex_);
+    version_ = feed_->version();
+  }
   if (options_.credentials.tls.has_value()) {
     server_ = std::make_unique<httplib::SSLServer>(
         [this](SSL_CTX& context) { return SetUpServerTls(&context, *options_.credentials.tls); });
@@ -198,15 +202,16 @@ absl::Status PageServer::Impl::Listen() {
 
 void PageServer::Impl::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  news_.notify_all();
+  news_.NotifyAll();
   if (watcher_.joinable()) watcher_.join();
   if (!listener_.joinable()) return;
   {
-    std::unique_lock<std::mutex> lock(mutex_);  // streams end properly, so that browsers need not guess
-    news_.wait_for(lock, std::chrono::seconds(2), [this] { return followers_ == 0; });
+    MutexLock lock(mutex_);  // streams end properly, so that browsers need not guess
+    news_.WaitFor(lock, std::chrono::seconds(2),
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return followers_ == 0; });
   }
   server_->stop();
   listener_.join();
@@ -225,7 +230,7 @@ absl::Status PageServer::Impl::CheckHost(const Request& request) const {
 
 absl::Status PageServer::Impl::Admit(const Request& request) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);  // a connection that was kept alive may still ask
+    MutexLock lock(mutex_);  // a connection that was kept alive may still ask
     if (stopping_) return absl::UnavailableError("the program stops");
   }
   RETURN_IF_ERROR(CheckHost(request));
@@ -291,7 +296,7 @@ void PageServer::Impl::AddRoutes() {
 
 absl::StatusOr<std::string> PageServer::Impl::HistoryText() {
   PollHistory();  // without followers nobody has looked for a while
-  std::lock_guard<std::mutex> lock(feed_mutex_);
+  MutexLock lock(feed_mutex_);
   if (snapshot_version_ != feed_->version()) {
     Json json = feed_->Snapshot();
     json["live"] = true;
@@ -307,18 +312,20 @@ absl::StatusOr<std::string> PageServer::Impl::RecordText(const Request& request)
   int64_t record = 0;
   if (!absl::SimpleAtoi(request.matches[1].str(), &record)) return absl::NotFoundError("there is no such record");
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!news_.wait_for(lock, std::chrono::seconds(30), [this] { return stopping_ || explains_ < kMostExplains; }))
+    MutexLock lock(mutex_);
+    if (!news_.WaitFor(lock, std::chrono::seconds(30), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return stopping_ || explains_ < kMostExplains;
+        }))
       return absl::ResourceExhaustedError("too many records are being explained; try again");
     if (stopping_) return absl::UnavailableError("the program stops");
     ++explains_;
   }
   const absl::StatusOr<Json> explained = options_.explain(record);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     --explains_;
   }
-  news_.notify_all();
+  news_.NotifyAll();
   RETURN_IF_ERROR(explained.status());
   Json json = {{"schema", "diapason.page.record/1"}};
   json.update(*explained);
@@ -357,18 +364,18 @@ void PageServer::Impl::Follow(const Request& request, Response& response) {
                                 "give the version of the history that you have, as in /api/events?after=1"));
   }
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (followers_ >= options_.max_followers)
       return Refuse(response, absl::ResourceExhaustedError("too many pages are open; this one asks again later"));
     ++followers_;
   }
-  news_.notify_all();
+  news_.NotifyAll();
   response.set_chunked_content_provider(
       "text/event-stream", [this, follower](size_t, httplib::DataSink& sink) { return SendNews(*follower, sink); },
       [this](bool) {
-        std::lock_guard<std::mutex> lock(mutex_);
+        MutexLock lock(mutex_);
         --followers_;
-        news_.notify_all();
+        news_.NotifyAll();
       });
 }
 
@@ -398,10 +405,10 @@ std::string PageServer::Impl::NewsFor(Follower& follower) {
 bool PageServer::Impl::SendNews(Follower& follower, httplib::DataSink& sink) {
   std::string text;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     text = NewsFor(follower);
     if (text.empty() && !stopping_) {
-      news_.wait_for(lock, std::chrono::seconds(1));
+      news_.WaitFor(lock, std::chrono::seconds(1));
       text = NewsFor(follower);
     }
     if (stopping_) {
@@ -417,7 +424,7 @@ bool PageServer::Impl::SendNews(Follower& follower, httplib::DataSink& sink) {
 }
 
 void PageServer::Impl::PollHistory() {
-  std::lock_guard<std::mutex> lock(feed_mutex_);
+  MutexLock lock(feed_mutex_);
   const absl::StatusOr<std::optional<HistoryFeed::Change>> change = feed_->Poll();
   if (!change.ok()) {
     LogEvent(LogLevel::kWarning, "page_cannot_read_history", {{"why", std::string(change.status().message())}});
@@ -425,22 +432,18 @@ void PageServer::Impl::PollHistory() {
   }
   if (!change->has_value()) return;
   const std::string text = (*change)->whole ? "" : JsonText((*change)->delta);
-  std::lock_guard<std::mutex> news_lock(mutex_);
+  MutexLock news_lock(mutex_);
   version_ = feed_->version();
   changes_.push_back({version_, text});
   if (changes_.size() > kMostChanges) changes_.pop_front();
-  news_.notify_all();
+  news_.NotifyAll();
 }
 
-void PageServer::Impl::Publish(const char* schema, const char* name, const PageOptions::Source& source,
-                               Latest& latest) {
-  if (source == nullptr) return;
-  absl::StatusOr<std::string> text = SourceText(schema, name, source);
-  std::lock_guard<std::mutex> lock(mutex_);
+void PageServer::Impl::Publish(absl::StatusOr<std::string> text, Latest& latest) {
   if (!text.ok() || *text == latest.text) return;
   latest.text = *std::move(text);
   ++latest.number;
-  news_.notify_all();
+  news_.NotifyAll();
 }
 
 // Looks for changes while somebody follows.
@@ -448,16 +451,23 @@ void PageServer::Impl::Watch() {
   auto asked = Clock::time_point();
   while (true) {
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      news_.wait(lock, [this] { return stopping_ || followers_ > 0; });
-      if (news_.wait_for(lock, std::chrono::duration<double>(options_.poll_seconds), [this] { return stopping_; }))
+      MutexLock lock(mutex_);
+      news_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || followers_ > 0; });
+      if (news_.WaitFor(lock, std::chrono::duration<double>(options_.poll_seconds),
+                        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; }))
         return;
     }
     PollHistory();
     if (Clock::now() - asked < kServicePoll) continue;
     asked = Clock::now();
-    Publish("diapason.page.jobs/1", "jobs", options_.jobs, jobs_);
-    Publish("diapason.page.fleet/1", "fleet", options_.fleet, fleet_);
+    {
+      absl::StatusOr<std::string> jobs = SourceText("diapason.page.jobs/1", "jobs", options_.jobs);
+      MutexLock lock(mutex_);
+      Publish(std::move(jobs), jobs_);
+    }
+    absl::StatusOr<std::string> fleet = SourceText("diapason.page.fleet/1", "fleet", options_.fleet);
+    MutexLock lock(mutex_);
+    Publish(std::move(fleet), fleet_);
   }
 }
 

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/host_name.h"
+#include "base/mutex.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
 #include "worker/convert.h"
@@ -57,7 +56,7 @@ class WorkerAgent::Impl {
   Pipeline& pipeline() { return *pipeline_; }
   std::vector<Metric> Metrics();
   absl::Status Refusal() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // A device that another worker has may be free soon.
     return IsRefusal(last_status_) && !absl::IsAlreadyExists(last_status_) ? last_status_ : absl::OkStatus();
   }
@@ -75,7 +74,8 @@ class WorkerAgent::Impl {
   void ReportLoop();
   absl::Status Register();
   void NoteRegistered(const absl::Status& status);
-  bool FillCapacity(v1::LeaseRequest& request);  // with the lock held; false when nothing is free
+  // False when nothing is free.
+  bool FillCapacity(v1::LeaseRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const v1::LeaseResponse& response);
   void Begin(const v1::LeaseGrant& grant);
   void OnResult(uint64_t lease, const v1::MeasureResult& result);
@@ -97,16 +97,18 @@ class WorkerAgent::Impl {
   CallGuard lease_call_, report_call_;
   int leases_per_device_ = 1;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false, draining_ = false, stopped_ = false;
-  std::string session_;  // empty: none
-  absl::Status last_status_ = absl::UnavailableError("the tracker was not asked yet");
-  uint64_t batch_ = 0;  // of the last answer to Lease
-  std::chrono::milliseconds heartbeat_{1000};
-  std::map<uint64_t, Held> held_;  // by lease
-  std::deque<v1::LeaseOutcome> outcomes_;
-  std::map<std::string, v1::DeviceState> told_states_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string session_ ABSL_GUARDED_BY(mutex_);  // empty: none
+  absl::Status last_status_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("the tracker was not asked yet");
+  uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last answer to Lease
+  std::chrono::milliseconds heartbeat_ ABSL_GUARDED_BY(mutex_){1000};
+  std::map<uint64_t, Held> held_ ABSL_GUARDED_BY(mutex_);  // by lease
+  std::deque<v1::LeaseOutcome> outcomes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::DeviceState> told_states_ ABSL_GUARDED_BY(mutex_);
   std::thread lease_thread_, report_thread_;
 };
 
@@ -124,8 +126,8 @@ absl::Status WorkerAgent::Impl::Start() {
 }
 
 bool WorkerAgent::Impl::Sleep(std::chrono::milliseconds time) {
-  std::unique_lock lock(mutex_);
-  return !changed_.wait_for(lock, time, [this] { return stopping_; });
+  MutexLock lock(mutex_);
+  return !changed_.WaitFor(lock, time, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
 }
 
 // ---- leasing
@@ -153,7 +155,7 @@ absl::Status WorkerAgent::Impl::Register() {
   }
   if (IsTransient(status)) status = explained_;
   NoteRegistered(status);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   last_status_ = status;
   if (status.ok()) {
     session_ = response.session();
@@ -161,14 +163,14 @@ absl::Status WorkerAgent::Impl::Register() {
     batch_ = 0;
     told_states_.clear();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return status;
 }
 
 // Told when that changes: a tracker that is away is asked many times.
 void WorkerAgent::Impl::NoteRegistered(const absl::Status& status) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_ || (!status.ok() && status == last_status_)) return;
   }
   if (status.ok()) {
@@ -202,8 +204,10 @@ void WorkerAgent::Impl::LeaseLoop() {
     v1::LeaseRequest request;
     bool registered = false;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || session_.empty() || (FillCapacity(request) && !draining_); });
+      MutexLock lock(mutex_);
+      changed_.Wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || session_.empty() || (FillCapacity(request) && !draining_);
+      });
       if (stopping_) return;
       registered = !session_.empty();
     }
@@ -235,7 +239,7 @@ void WorkerAgent::Impl::Take(const v1::LeaseResponse& response) {
                     {{"tracker", options_.tracker}, {"why", std::string(fits.message())}});
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     batch_ = response.batch();
   }
   Drop({response.revoked().begin(), response.revoked().end()}, "its lease was revoked");
@@ -250,14 +254,14 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   int index = static_cast<int>(device - devices.begin());
   const Held held{0, index, absl::GetCurrentTimeNanos(), grant.job(), grant.request().id()};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!held_.try_emplace(lease, held).second) return;  // told twice
   }
   LogTrial(LogLevel::kDebug, "trial_begins", lease, held, {{"device", grant.device()}});
   uint64_t handle = pipeline_->Submit(index, grant.request(),
                                       [this, lease](const v1::MeasureResult& result) { OnResult(lease, result); });
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (auto found = held_.find(lease); found != held_.end()) {
       found->second.handle = handle;
       return;
@@ -277,7 +281,7 @@ void WorkerAgent::Impl::LogTrial(LogLevel level, const std::string& event, uint6
 }
 
 void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto held = held_.find(lease);
   if (held == held_.end()) return;  // the lease is over
   v1::LeaseOutcome outcome;
@@ -293,13 +297,13 @@ void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result
   }
   outcomes_.push_back(std::move(outcome));
   held_.erase(held);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::string& why) {
   std::vector<uint64_t> handles;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (uint64_t lease : leases) {
       if (auto held = held_.find(lease); held != held_.end()) {
         handles.push_back(held->second.handle);
@@ -307,7 +311,7 @@ void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::str
         held_.erase(held);
       }
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   for (uint64_t handle : handles) pipeline_->Cancel(handle, why);
 }
@@ -316,7 +320,7 @@ void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::str
 void WorkerAgent::Impl::EndSession(const std::string& session) {
   std::vector<uint64_t> leases;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (session_ != session || session.empty()) return;
     session_.clear();
     outcomes_.clear();
@@ -343,7 +347,7 @@ std::vector<Metric> WorkerAgent::Impl::Metrics() {
                     s.waiting_for_runner()),
   };
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     metrics.push_back(Metric::Gauge("diapason_worker_leases", "Leases held", static_cast<double>(held_.size())));
     metrics.push_back(
         Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker", session_.empty() ? 0 : 1));
@@ -372,7 +376,7 @@ v1::ReportRequest WorkerAgent::Impl::MakeReport() {
   *request.mutable_statistics() = pipeline_->Statistics();
   for (const v1::DeviceStatistics& device : pipeline_->DeviceCounts()) *request.add_device_statistics() = device;
   std::vector<v1::DeviceStatus> states = pipeline_->DeviceStates();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   request.set_session(session_);
   for (const v1::DeviceStatus& state : states) {
     auto told = told_states_.find(state.device());
@@ -387,7 +391,7 @@ v1::ReportRequest WorkerAgent::Impl::MakeReport() {
 
 void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::ReportResponse& response) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (request.session() != session_) return;
     for (const v1::DeviceStatus& state : request.devices()) {
       told_states_[state.device()] = state.state();
@@ -396,7 +400,7 @@ void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::R
     }
     // New ones were added behind; the first ones are those that were told.
     for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   Drop({response.over().begin(), response.over().end()}, "its lease is over");
 }
@@ -406,11 +410,14 @@ void WorkerAgent::Impl::ReportLoop() {
   Clock::time_point next_beat = Clock::now();
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait_until(lock, next_beat, [&] { return stopping_ || (!session_.empty() && !outcomes_.empty()); });
+      MutexLock lock(mutex_);
+      changed_.WaitUntil(lock, next_beat, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || (!session_.empty() && !outcomes_.empty());
+      });
       if (stopping_) return;
       if (session_.empty()) {
-        changed_.wait_for(lock, heartbeat_, [&] { return stopping_ || !session_.empty(); });
+        changed_.WaitFor(lock, heartbeat_,
+                         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !session_.empty(); });
         continue;
       }
       next_beat = Clock::now() + heartbeat_;
@@ -437,9 +444,10 @@ void WorkerAgent::Impl::ReportLoop() {
 // ---- from outside
 
 absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
-                    [&] { return !session_.empty() || IsRefusal(last_status_) || stopping_; });
+  MutexLock lock(mutex_);
+  changed_.WaitFor(lock, std::chrono::duration<double>(timeout_seconds), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !session_.empty() || IsRefusal(last_status_) || stopping_;
+  });
   if (!session_.empty()) return absl::OkStatus();
   if (IsRefusal(last_status_)) return last_status_;
   return absl::DeadlineExceededError("the tracker at '" + options_.tracker +
@@ -447,10 +455,11 @@ absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
 }
 
 absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   draining_ = true;
-  bool done = changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
-                                [&] { return held_.empty() && outcomes_.empty(); });
+  bool done =
+      changed_.WaitFor(lock, std::chrono::duration<double>(timeout_seconds),
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return held_.empty() && outcomes_.empty(); });
   if (done) return absl::OkStatus();
   return absl::DeadlineExceededError(std::to_string(held_.size()) + " measurements were not finished in time");
 }
@@ -458,13 +467,13 @@ absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {
 void WorkerAgent::Impl::Stop() {
   std::string session;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
     stopping_ = true;
     session = session_;
     held_.clear();  // what ends from now on is not reported
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   lease_call_.CancelAll();
   report_call_.CancelAll();
   if (lease_thread_.joinable()) lease_thread_.join();

@@ -93,7 +93,7 @@ absl::Status CallGate::Enter(const grpc::ServerContextBase& context, const std::
   }
   absl::Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const size_t limit = needed == Role::kWorker ? options_.max_worker_calls_per_peer : options_.max_calls_per_peer;
     size_t& calls = calls_[caller.key()];
     if (caller.host.empty() || calls < limit) {
@@ -109,7 +109,7 @@ absl::Status CallGate::Enter(const grpc::ServerContextBase& context, const std::
 }
 
 void CallGate::Leave(const Caller& caller) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto calls = calls_.find(caller.key());
   if (--calls->second == 0) calls_.erase(calls);
   --open_calls_;
@@ -117,7 +117,7 @@ void CallGate::Leave(const Caller& caller) {
 
 void CallGate::CountRefusal(const grpc::ServerContextBase& context, const std::string& method,
                             const std::string& reason, const absl::Status& why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++refused_[reason];
   if (uint64_t more = 0; pacer_.Allows(more)) {
     LogEvent(LogLevel::kWarning, "call_refused",
@@ -138,7 +138,7 @@ bool CallGate::HasRoom(const std::string& key, size_t bytes) {
 
 void CallGate::TakeRoom(const Caller& caller, size_t bytes, std::function<void()> read) {
   if (bytes > kLargeMessage) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!HasRoom(caller.key(), bytes)) {
       waiting_.push_back({caller.key(), bytes, std::move(read)});
       return;
@@ -153,7 +153,7 @@ void CallGate::GiveBackRoom(const Caller& caller, size_t bytes) {
   if (bytes <= kLargeMessage) return;
   std::vector<std::function<void()>> next;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     bytes_in_flight_ -= bytes;
     if (auto large = large_.find(caller.key()); --large->second == 0) large_.erase(large);
     // In their order; one whose peer has its share lets others pass.
@@ -172,7 +172,7 @@ void CallGate::GiveBackRoom(const Caller& caller, size_t bytes) {
 }
 
 std::vector<Metric> CallGate::Metrics() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Metric refused{
       "diapason_calls_refused_total", "Calls that were refused by their headers", Metric::Type::kCounter, {}};
   for (const auto& [reason, count] : refused_)

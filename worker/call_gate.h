@@ -11,11 +11,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "worker/log_pacer.h"
 #include "worker/metrics.h"
 #include "worker/security.h"
@@ -77,19 +77,18 @@ class CallGate {
   absl::Status CheckCertificate(const grpc::ServerContextBase& context, Role needed, std::string& reason) const;
   void CountRefusal(const grpc::ServerContextBase& context, const std::string& method, const std::string& reason,
                     const absl::Status& why);
-  // With the lock held.
-  bool HasRoom(const std::string& key, size_t bytes);
+  bool HasRoom(const std::string& key, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Authority> authority_;
   const bool tls_, allow_no_role_;
   const GateOptions options_;
 
-  std::mutex mutex_;                             // guards all below
-  std::map<std::string, size_t> calls_, large_;  // by Caller::key
-  size_t open_calls_ = 0, bytes_in_flight_ = 0;
-  std::deque<Waiting> waiting_;
-  std::map<std::string, uint64_t> refused_;  // by reason
-  LogPacer pacer_;
+  Mutex mutex_;
+  std::map<std::string, size_t> calls_ ABSL_GUARDED_BY(mutex_), large_ ABSL_GUARDED_BY(mutex_);  // by Caller::key
+  size_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0, bytes_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // by reason
+  LogPacer pacer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace diapason

@@ -10,11 +10,10 @@
 #include <climits>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "worker/tls_credentials.h"
 #include "worker/tls_probe.h"
 #include "worker/tokens.h"
@@ -72,9 +71,9 @@ std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterfac
 
 // The servers of this process by name.
 struct InProcess {
-  std::mutex mutex;
-  std::map<std::string, grpc::Server*> servers;
-  int named = 0;
+  Mutex mutex;
+  std::map<std::string, grpc::Server*> servers ABSL_GUARDED_BY(mutex);
+  int named ABSL_GUARDED_BY(mutex) = 0;
 };
 
 InProcess& Here() {
@@ -97,7 +96,7 @@ std::shared_ptr<grpc::Channel> ChannelInProcess(const std::string& name) {
   grpc::ChannelArguments arguments = Arguments();
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
   InProcess& here = Here();
-  std::lock_guard lock(here.mutex);
+  MutexLock lock(here.mutex);
   if (auto server = here.servers.find(name); server != here.servers.end()) {
     grpc::AddInsecureChannelFromFd(server->second, ends[1]);
   } else {
@@ -111,7 +110,7 @@ std::shared_ptr<grpc::Channel> ChannelInProcess(const std::string& name) {
 
 std::string NameInProcess(grpc::Server& server) {
   InProcess& here = Here();
-  std::lock_guard lock(here.mutex);
+  MutexLock lock(here.mutex);
   std::string name = kInProcess + std::to_string(++here.named);
   here.servers[name] = &server;
   return name;
@@ -119,7 +118,7 @@ std::string NameInProcess(grpc::Server& server) {
 
 void ForgetInProcess(const std::string& name) {
   InProcess& here = Here();
-  std::lock_guard lock(here.mutex);
+  MutexLock lock(here.mutex);
   here.servers.erase(name);
 }
 

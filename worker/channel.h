@@ -7,13 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "worker/grpc_status.h"
 #include "worker/security.h"
 
@@ -77,7 +77,7 @@ class CallGuard {
  public:
   // Ends the call in progress and every later one at once.
   void CancelAll() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     cancelled_ = true;
     if (context_ != nullptr) context_->TryCancel();
   }
@@ -88,20 +88,20 @@ class CallGuard {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (cancelled_) return absl::CancelledError("stopping");
       context_ = &context;
     }
     grpc::Status status = call(context);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     context_ = nullptr;
     return FromGrpc(status);
   }
 
  private:
-  std::mutex mutex_;
-  grpc::ClientContext* context_ = nullptr;
-  bool cancelled_ = false;
+  Mutex mutex_;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Waiting times between attempts: doubled up to a limit, each drawn from the upper half (jitter).

@@ -1,13 +1,12 @@
 #include "worker/client.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
@@ -139,16 +138,16 @@ class MeasureClient::Impl {
   void Break(const absl::Status& status);
   void Stop();
   std::string queue() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return queue_;
   }
   bool Sleep(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const Clock::time_point until = Clock::now() + time;
     // Nothing wakes us when *stop is set.
     while (!stopping_ && !(connecting_ && options_.stop != nullptr && *options_.stop)) {
       if (Clock::now() >= until) return true;
-      changed_.wait_until(lock, connecting_ ? std::min(until, Clock::now() + kStopLook) : until);
+      changed_.WaitUntil(lock, connecting_ ? std::min(until, Clock::now() + kStopLook) : until);
     }
     return false;
   }
@@ -160,17 +159,20 @@ class MeasureClient::Impl {
   const PeerStub<v1::Tracker> tracker_;
   CallGuard receive_call_;
   std::thread receiver_;
-  std::mutex opening_;  // one thread at a time opens a queue anew; taken before mutex_
+  Mutex opening_;  // one thread at a time opens a queue anew; taken before mutex_
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false, connecting_ = true;
-  absl::Status broken_;  // why no further result will come
-  std::string queue_;
-  uint64_t acknowledged_ = 0, incarnation_ = 0;
-  std::map<int64_t, v1::MeasureRequest> pending_;                   // without a result
-  std::vector<MeasurementResult> results_;                          // not handed out
-  std::map<std::string, std::pair<Clock::time_point, int>> slots_;  // by model of device: when asked, and the answer
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool connecting_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);  // why no further result will come
+  std::string queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, v1::MeasureRequest> pending_ ABSL_GUARDED_BY(mutex_);  // without a result
+  std::vector<MeasurementResult> results_ ABSL_GUARDED_BY(mutex_);         // not handed out
+  // By model of device: when asked, and the answer.
+  std::map<std::string, std::pair<Clock::time_point, int>> slots_ ABSL_GUARDED_BY(mutex_);
 };
 
 template <typename Call>
@@ -213,7 +215,7 @@ absl::Status MeasureClient::Impl::Open() {
   CallGuard guard;
   RETURN_IF_ERROR(
       guard.Run(kClientCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   queue_ = response.queue();
   acknowledged_ = 0;
   incarnation_ = response.incarnation();
@@ -226,7 +228,7 @@ absl::Status MeasureClient::Impl::Connect() {
       guard, kClientCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); },
       options_.connect_seconds >= 0 ? options_.connect_seconds : options_.give_up_seconds));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     connecting_ = false;
   }
   receiver_ = std::thread([this] { ReceiveLoop(); });
@@ -235,12 +237,12 @@ absl::Status MeasureClient::Impl::Connect() {
 
 // The tracker was restarted, or thought us dead.
 absl::Status MeasureClient::Impl::Reopen(const std::string& lost_queue) {
-  std::lock_guard opening(opening_);
+  MutexLock opening(opening_);
   if (queue() != lost_queue) return absl::OkStatus();  // another thread was here
   RETURN_IF_ERROR(Open());
   Requests unfinished;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [id, request] : pending_) unfinished.push_back(request);
   }
   return Send(unfinished);
@@ -276,7 +278,7 @@ absl::Status MeasureClient::Impl::Submit(std::vector<Measurement> measurements) 
     requests.push_back(ToRequest(m));
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!broken_.ok()) return broken_;
     for (const v1::MeasureRequest& request : requests) pending_[static_cast<int64_t>(request.id())] = request;
   }
@@ -284,7 +286,7 @@ absl::Status MeasureClient::Impl::Submit(std::vector<Measurement> measurements) 
   absl::Status status =
       Insist(guard, kWholeSubmit, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Send(requests)); });
   if (status.ok()) return status;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const v1::MeasureRequest& request : requests) pending_.erase(static_cast<int64_t>(request.id()));
   return status;
 }
@@ -299,7 +301,7 @@ void MeasureClient::Impl::ReceiveLoop() {
                                    asked = queue;
                                    request.set_queue(queue);
                                    {
-                                     std::lock_guard lock(mutex_);
+                                     MutexLock lock(mutex_);
                                      request.set_acknowledged(acknowledged_);
                                      request.set_incarnation(incarnation_);
                                    }
@@ -307,7 +309,7 @@ void MeasureClient::Impl::ReceiveLoop() {
                                    return measure_->Next(&context, request, &response);
                                  });
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) return;
     }
     if (status.ok()) status = Renew(asked, response.incarnation());
@@ -320,7 +322,7 @@ void MeasureClient::Impl::ReceiveLoop() {
 absl::Status MeasureClient::Impl::Renew(const std::string& queue, uint64_t incarnation) {
   Requests unfinished;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (queue != queue_ || incarnation == incarnation_) return absl::OkStatus();
     incarnation_ = incarnation;
     acknowledged_ = 0;
@@ -332,7 +334,7 @@ absl::Status MeasureClient::Impl::Renew(const std::string& queue, uint64_t incar
 }
 
 void MeasureClient::Impl::Receive(const std::string& queue, const v1::NextResponse& response) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (v1::MeasureResult message : response.results()) {
     if (queue == queue_) acknowledged_ = std::max(acknowledged_, message.sequence());
     // A second one can come after a queue was opened anew.
@@ -349,11 +351,11 @@ void MeasureClient::Impl::Receive(const std::string& queue, const v1::NextRespon
               {"worker", message.on().worker()},
               {"device", message.on().device()}});
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void MeasureClient::Impl::Break(const absl::Status& status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   broken_ = status;
   for (const auto& [id, request] : pending_) {
     MeasurementResult result;
@@ -362,13 +364,14 @@ void MeasureClient::Impl::Break(const absl::Status& status) {
     results_.push_back(std::move(result));
   }
   pending_.clear();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 absl::StatusOr<std::vector<MeasurementResult>> MeasureClient::Impl::Next(double timeout_s) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::duration<double>(timeout_s),
-                    [this] { return !results_.empty() || !broken_.ok() || stopping_; });
+  MutexLock lock(mutex_);
+  changed_.WaitFor(lock, std::chrono::duration<double>(timeout_s), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !results_.empty() || !broken_.ok() || stopping_;
+  });
   if (results_.empty() && !broken_.ok()) return broken_;
   return std::exchange(results_, {});
 }
@@ -385,17 +388,17 @@ void MeasureClient::Impl::Cancel() {
   // A tracker that does not hear it: nothing will be waited for all the same.
   v1::MeasureResult message;
   message.mutable_cancelled()->set_reason("the coordinator cancelled it");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& [id, pending] : pending_) {
     message.set_id(static_cast<uint64_t>(id));
     results_.push_back(FromMessage(message));
   }
   pending_.clear();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 int64_t MeasureClient::Impl::unfinished() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int64_t>(pending_.size() + results_.size());
 }
 
@@ -411,7 +414,7 @@ absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response)
 
 int MeasureClient::Impl::Slots(const std::string& device_model) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto known = slots_.find(device_model);
     if (known != slots_.end() && Clock::now() - known->second.first < kSlotsLive) return known->second.second;
   }
@@ -425,7 +428,7 @@ int MeasureClient::Impl::Slots(const std::string& device_model) {
         });
     if (fit > 0) slots += static_cast<int>(worker.statistics().builders() + fit);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto& known = slots_[device_model];
   known = {Clock::now(), told ? std::max(1, slots) : std::max(1, known.second)};
   return known.second;
@@ -433,10 +436,10 @@ int MeasureClient::Impl::Slots(const std::string& device_model) {
 
 void MeasureClient::Impl::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   receive_call_.CancelAll();
   if (receiver_.joinable()) receiver_.join();
   v1::CloseRequest request;

@@ -16,12 +16,12 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "worker/log.h"
 #include "worker/log_pacer.h"
 
@@ -138,7 +138,7 @@ class Listener::Impl {
   }
   const std::string& address() const { return address_; }
   ConnectionCounts counts() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return counts_;
   }
   void Stop() {
@@ -256,12 +256,12 @@ class Listener::Impl {
       if (--from_there->second == 0) per_address_.erase(from_there);
       return true;
     });
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     counts_.open = connections_.size();
   }
 
   void Count(bool refused) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++(refused ? counts_.refused : counts_.accepted);
     counts_.open = connections_.size();
   }
@@ -279,8 +279,8 @@ class Listener::Impl {
   Clock::time_point swept_{};
   LogPacer not_accepted_, refused_;
 
-  mutable std::mutex mutex_;  // guards counts_
-  ConnectionCounts counts_;
+  mutable Mutex mutex_;
+  ConnectionCounts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 Listener::Listener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -76,6 +76,7 @@ absl::Status Pipeline::Impl::MakePlaces() {
                                       sandbox_, *scratch_);
     builders_.push_back(std::move(place));
   }
+  MutexLock lock(mutex_);
   unfinished_.assign(runners_.size(), 0);
   return absl::OkStatus();
 }
@@ -91,15 +92,15 @@ absl::Status Pipeline::Impl::Start() {
     return absl::UnavailableError("the system gives no event descriptor: raise the limit of open files");
   // Children die with the thread that started them, so it is this one that does everything.
   thread_ = std::thread([this] { Loop(); });
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return started_.has_value(); });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return started_.has_value(); });
   return *started_;
 }
 
 void Pipeline::Impl::Loop() {
   while (true) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) break;
     }
     TakeCommands();
@@ -161,7 +162,7 @@ void Pipeline::Impl::Wake() {
 void Pipeline::Impl::TakeCommands() {
   std::vector<Command> commands;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     commands.swap(commands_);
   }
   for (Command& command : commands) {
@@ -220,7 +221,7 @@ void Pipeline::Impl::WantNaive(const JobPtr& job) {
 }
 
 void Pipeline::Impl::CheckStarted() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (started_.has_value()) return;
   bool all_ready = true;
   for (const auto& place : runners_) {
@@ -234,7 +235,7 @@ void Pipeline::Impl::CheckStarted() {
     for (const auto& place : runners_) descriptions_.push_back(place->description);
     started_ = absl::OkStatus();
   }
-  if (started_.has_value()) changed_.notify_all();
+  if (started_.has_value()) changed_.NotifyAll();
 }
 
 // ---- results
@@ -269,7 +270,7 @@ void Pipeline::Impl::Finish(const JobPtr& job) {
 void Pipeline::Impl::Answer() {
   for (const JobPtr& job : std::exchange(answers_, {})) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       --unfinished_[job->device];
     }
     job->done(job->result);
@@ -309,7 +310,7 @@ void Pipeline::Impl::Publish() {
   statistics.set_devices(static_cast<uint32_t>(runners_.size()));
   statistics.set_waiting_for_builder(static_cast<uint32_t>(builds_.size()));
   statistics.set_waiting_for_runner(static_cast<uint32_t>(waiting_for_runner));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   statistics_ = std::move(statistics);
   device_states_ = std::move(states);
   device_counts_ = std::move(counts);
@@ -325,7 +326,7 @@ uint64_t Pipeline::Impl::Submit(int device, const v1::MeasureRequest& request, D
   uint64_t handle = 0;
   bool stopped = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     handle = job->handle = next_handle_++;
     stopped = stopping_;
     if (!stopped) {
@@ -344,7 +345,7 @@ uint64_t Pipeline::Impl::Submit(int device, const v1::MeasureRequest& request, D
 
 void Pipeline::Impl::Cancel(uint64_t handle, const std::string& reason) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     commands_.push_back({nullptr, handle, reason});
   }
   Wake();
@@ -352,7 +353,7 @@ void Pipeline::Impl::Cancel(uint64_t handle, const std::string& reason) {
 
 void Pipeline::Impl::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   if (wake_fd_ >= 0) Wake();
@@ -360,22 +361,22 @@ void Pipeline::Impl::Stop() {
 }
 
 v1::WorkerStatistics Pipeline::Impl::Statistics() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return statistics_;
 }
 
 std::vector<v1::DeviceStatus> Pipeline::Impl::DeviceStates() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return device_states_;
 }
 
 std::vector<v1::DeviceStatistics> Pipeline::Impl::DeviceCounts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return device_counts_;
 }
 
 int Pipeline::Impl::Unfinished(int device) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return unfinished_[device];
 }
 

@@ -5,12 +5,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
 #include "diapason/v1/process.pb.h"
@@ -205,16 +204,16 @@ class Pipeline::Impl {
   int wake_fd_ = -1;
   std::thread thread_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Command> commands_;  // guarded by mutex_, as all down to the next comment
-  uint64_t next_handle_ = 1;
-  bool stopping_ = false;
-  std::optional<absl::Status> started_;
-  v1::WorkerStatistics statistics_;
-  std::vector<v1::DeviceStatus> device_states_;
-  std::vector<v1::DeviceStatistics> device_counts_;
-  std::vector<int> unfinished_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);
+  v1::WorkerStatistics statistics_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::DeviceStatus> device_states_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::DeviceStatistics> device_counts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> unfinished_ ABSL_GUARDED_BY(mutex_);
 
   // Of the thread alone. Places go before the folder that their processes use.
   std::unique_ptr<ScratchFolder> scratch_;

@@ -7,12 +7,11 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/proto_buffer_writer.h>
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "worker/grpc_status.h"
 
 namespace diapason {
@@ -93,38 +92,38 @@ class RpcService::Threads {
   }
   ~Threads() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     for (std::thread& thread : threads_) thread.join();
   }
   void Add(std::function<void()> work) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       work_.push_back(std::move(work));
     }
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
 
  private:
   void Loop() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+      changed_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !work_.empty(); });
       if (work_.empty()) return;
       const std::function<void()> work = std::move(work_.front());
       work_.pop_front();
-      lock.unlock();
+      lock.Unlock();
       work();
-      lock.lock();
+      lock.Lock();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> work_;  // as many as there are calls
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);  // as many as there are calls
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

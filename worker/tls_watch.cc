@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/mutex.h"
 #include "worker/log.h"
 
 namespace diapason {
@@ -23,8 +24,8 @@ constexpr std::chrono::seconds kReadEvery{1};
 using Key = std::tuple<std::string, std::string, std::string, bool>;
 
 struct Watches {
-  std::mutex mutex;
-  std::map<Key, TlsWatch*> all;
+  Mutex mutex;
+  std::map<Key, TlsWatch*> all ABSL_GUARDED_BY(mutex);
 };
 
 // Never destroyed: gRPC may read the files as long as it has threads.
@@ -71,7 +72,7 @@ bool TlsWatch::MemoryFile::Publish(const std::string& text) {
 
 TlsWatch& TlsWatch::Of(const TlsIdentity& identity) {
   Watches& watches = AllWatches();
-  std::lock_guard lock(watches.mutex);
+  MutexLock lock(watches.mutex);
   TlsWatch*& watch = watches.all[{identity.files.cert, identity.files.key, identity.files.ca, identity.allow_no_role}];
   if (watch == nullptr) {
     // After OpenSSL's own, whose place is taken when it first reads a certificate, and so called before it.
@@ -79,7 +80,7 @@ TlsWatch& TlsWatch::Of(const TlsIdentity& identity) {
     static_cast<void>(registered);
     watch = new TlsWatch(identity);
   }
-  std::lock_guard of_watch(watch->mutex_);
+  MutexLock of_watch(watch->mutex_);
   watch->identity_.listens |= identity.listens;  // who listens and dials needs a certificate for both
   return *watch;
 }
@@ -103,21 +104,21 @@ TlsWatch::TlsWatch(const TlsIdentity& identity) : identity_(identity) {
 
 void TlsWatch::StopAll() {
   Watches& watches = AllWatches();
-  std::lock_guard lock(watches.mutex);
+  MutexLock lock(watches.mutex);
   for (const auto& [key, watch] : watches.all) watch->Stop();
 }
 
 void TlsWatch::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 TlsIdentity TlsWatch::identity() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return identity_;
 }
 
@@ -126,11 +127,11 @@ bool TlsWatch::Publish(const TlsIdentity& identity) {
 }
 
 void TlsWatch::Loop() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kReadEvery, [this] { return stopping_; })) {
-    lock.unlock();
+  MutexLock lock(mutex_);
+  while (!changed_.WaitFor(lock, kReadEvery, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; })) {
+    lock.Unlock();
     ReadAgain();
-    lock.lock();
+    lock.Lock();
   }
 }
 
@@ -155,14 +156,14 @@ void TlsWatch::ReadAgain() {
   if (!Publish(*read)) return;  // tried again
   LogEvent(LogLevel::kInfo, "certificates_read",
            {{"cert", before.files.cert}, {"in_use_until", ExpiryDay(read->cert)}});
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   read->listens |= identity_.listens;  // which may have been said meanwhile
   identity_ = *std::move(read);
 }
 
 double ExpiryInUse(const TlsFiles& files) {
   Watches& watches = AllWatches();
-  std::lock_guard lock(watches.mutex);
+  MutexLock lock(watches.mutex);
   for (const auto& [key, watch] : watches.all)
     if (std::get<0>(key) == files.cert && std::get<1>(key) == files.key)
       return CertificateExpiry(watch->identity().cert);

@@ -6,12 +6,11 @@
 // moments of its own, so it is given files in memory that hold accepted contents only and are replaced in one step.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "base/mutex.h"
 #include "worker/security.h"
 
 namespace diapason {
@@ -49,10 +48,10 @@ class TlsWatch {
   void ReadAgain();
   bool Publish(const TlsIdentity& identity);
 
-  mutable std::mutex mutex_;  // guards identity_ and stopping_
-  TlsIdentity identity_;
-  bool stopping_ = false;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  TlsIdentity identity_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar changed_;
   MemoryFile identity_file_, root_file_;  // of the constructor and the thread
   std::string refusal_;                   // of the last reading; empty: it was accepted
   bool logged_ = false;                   // that refusal

@@ -110,6 +110,7 @@ absl::Status Authority::Read() {
 
 absl::StatusOr<std::unique_ptr<Authority>> Authority::Load(const std::string& path) {
   std::unique_ptr<Authority> authority(new Authority(path));
+  MutexLock lock(authority->mutex_);
   if (absl::Status status = authority->Read(); !status.ok()) return status;
   return authority;
 }
@@ -139,7 +140,7 @@ const std::string& OwnToken() {
 absl::Status Authority::Check(const std::string& token, Role needed, std::string* name) {
   if (token.size() == OwnToken().size() && CRYPTO_memcmp(token.data(), OwnToken().data(), token.size()) == 0)
     return absl::OkStatus();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ReadAgainIfChanged();
   if (token.empty()) return absl::UnauthenticatedError("no token came with the call: give one with --token-file");
   const auto owner = owners_.find(Sum(token));

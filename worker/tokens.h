@@ -12,12 +12,12 @@
 #include <ctime>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -50,14 +50,15 @@ class Authority {
 
   explicit Authority(std::string path) : path_(std::move(path)) {}
   static absl::StatusOr<Owners> Parse(const std::string& path, const std::string& text);
-  absl::Status Read();
-  void ReadAgainIfChanged();
+  absl::Status Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadAgainIfChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
-  std::mutex mutex_;  // guards all below
-  Owners owners_;
-  std::pair<int64_t, int64_t> stamp_{};  // of the file that was read: time of change in nanoseconds, and size
-  int64_t looked_at_ = 0;                // steady seconds
+  Mutex mutex_;
+  Owners owners_ ABSL_GUARDED_BY(mutex_);
+  std::pair<int64_t, int64_t> stamp_
+      ABSL_GUARDED_BY(mutex_){};                   // of the file that was read: time of change in nanoseconds, and size
+  int64_t looked_at_ ABSL_GUARDED_BY(mutex_) = 0;  // steady seconds
 };
 
 // The token of calls that this process makes to itself: random, made when first asked for, never stored nor sent by a

@@ -3,12 +3,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 #include "worker/call_gate.h"
@@ -117,10 +116,10 @@ class TrackerServer::Impl {
 
   void Shutdown() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (std::exchange(stopping_, true)) return;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (ticker_.joinable()) ticker_.join();
     tracker_.Shutdown();
     if (host_ != nullptr) host_->Shutdown();
@@ -128,11 +127,11 @@ class TrackerServer::Impl {
 
  private:
   void Tick() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kTick, [this] { return stopping_; })) {
-      lock.unlock();
+    MutexLock lock(mutex_);
+    while (!changed_.WaitFor(lock, kTick, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; })) {
+      lock.Unlock();
       tracker_.Tick();
-      lock.lock();
+      lock.Lock();
     }
   }
 
@@ -142,9 +141,9 @@ class TrackerServer::Impl {
   TrackerService workers_;
   std::unique_ptr<ServiceHost> host_;
   std::thread ticker_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 TrackerServer::TrackerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

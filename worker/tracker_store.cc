@@ -125,6 +125,7 @@ TrackerStore::~TrackerStore() = default;
 
 absl::StatusOr<std::unique_ptr<TrackerStore>> TrackerStore::Open(const std::string& path) {
   std::unique_ptr<TrackerStore> store(new TrackerStore);
+  MutexLock lock(store->mutex_);
   if (absl::Status status = store->Prepare(path); !status.ok()) return status;
   return store;
 }
@@ -207,7 +208,8 @@ void TrackerStore::PutLease(const TrackerState::Lease& lease) {
 void TrackerStore::EraseLease(uint64_t id) { Record(kEraseLease, id); }
 
 TrackerStore::Changes TrackerStore::Take() {
-  recorded_.epoch_ = epoch_;  // which only Rewrite changes, and that is not called meanwhile
+  // Without the lock, which Write holds while the disk works: only Rewrite changes it, which is not called meanwhile.
+  recorded_.epoch_ = epoch_;
   return std::exchange(recorded_, {});
 }
 
@@ -242,9 +244,9 @@ absl::Status TrackerStore::InTransaction(const std::function<absl::Status()>& wr
 }
 
 void TrackerStore::Write(const std::vector<Changes>& turns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!status().ok()) return;
-  SetStatus(InTransaction([&]() -> absl::Status {
+  SetStatus(InTransaction([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     for (const Changes& turn : turns) {
       if (turn.epoch_ == epoch_) RETURN_IF_ERROR(WriteAll(turn));
     }
@@ -253,7 +255,7 @@ void TrackerStore::Write(const std::vector<Changes>& turns) {
 }
 
 void TrackerStore::Tidy() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   file_->HandToDisk();
   if (!FreePages() && file_->log_pages < kLogPages) return;
   // A failure shows when the log cannot grow either.
@@ -278,12 +280,12 @@ void TrackerStore::File::HandToDisk() {
 }
 
 absl::Status TrackerStore::status() const {
-  std::lock_guard lock(status_mutex_);
+  MutexLock lock(status_mutex_);
   return status_;
 }
 
 void TrackerStore::SetStatus(absl::Status status) {
-  std::lock_guard lock(status_mutex_);
+  MutexLock lock(status_mutex_);
   status_ = std::move(status);
 }
 
@@ -298,9 +300,9 @@ absl::Status TrackerStore::Rewrite(const TrackerState& state) {
   for (const auto& session : state.sessions) PutSession(session.id, session.message);
   for (const auto& lease : state.leases) PutLease(lease);
   const Changes everything = std::exchange(recorded_, {});
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++epoch_;
-  SetStatus(InTransaction([&]() -> absl::Status {
+  SetStatus(InTransaction([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     RETURN_IF_ERROR(
         file_->db->Exec("DELETE FROM queues; DELETE FROM requests; DELETE FROM attempts; DELETE FROM results;"
                         " DELETE FROM sessions; DELETE FROM leases"));
@@ -310,13 +312,13 @@ absl::Status TrackerStore::Rewrite(const TrackerState& state) {
 }
 
 absl::StatusOr<TrackerState> TrackerStore::Load() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   TrackerState state;
   absl::Status damaged = absl::DataLossError(std::string(kWhat) + " '" + file_->db->path() +
                                              "' is damaged (a message does not parse); move it away to start with a "
                                              "fresh one");
   // Reads all rows of a query; `row` takes one and says whether it parses.
-  auto read = [&](const std::string& sql, auto&& row) -> absl::Status {
+  auto read = [&](const std::string& sql, auto&& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
     ASSIGN_OR_RETURN(Statement statement, file_->db->Prepare(sql));
     while (true) {
       ASSIGN_OR_RETURN(const bool more, statement.Step());

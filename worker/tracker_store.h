@@ -21,12 +21,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/state.pb.h"
 
@@ -113,7 +113,7 @@ class TrackerStore {
   void EraseLease(uint64_t id);
 
   // What was recorded since the last Take.
-  Changes Take();
+  Changes Take() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Writes turns in the order in which they were taken, in one transaction: all of them, or none and `status` says why.
   void Write(const std::vector<Changes>& turns);
   // Moves what the write-ahead log has into the tables when it has grown long, which takes some ten milliseconds. To be
@@ -128,20 +128,20 @@ class TrackerStore {
  private:
   struct File;
   TrackerStore();
-  absl::Status Prepare(const std::string& path);
+  absl::Status Prepare(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   template <typename... Values>
   void Record(int statement, const Values&... values);
-  absl::Status WriteAll(const Changes& changes);
+  absl::Status WriteAll(const Changes& changes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetStatus(absl::Status status);
-  bool FreePages();
-  absl::Status InTransaction(const std::function<absl::Status()>& write);
+  bool FreePages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status InTransaction(const std::function<absl::Status()>& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Changes recorded_;
-  std::mutex mutex_;  // guards the next two; held while the disk works
-  std::unique_ptr<File> file_;
-  uint64_t epoch_ = 0;  // of the last Rewrite: turns of older ones are in it
-  mutable std::mutex status_mutex_;
-  absl::Status status_;  // guarded by status_mutex_
+  Mutex mutex_;  // held while the disk works
+  std::unique_ptr<File> file_ ABSL_GUARDED_BY(mutex_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last Rewrite: turns of older ones are in it
+  mutable Mutex status_mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(status_mutex_);
 };
 
 }  // namespace diapason

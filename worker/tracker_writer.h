@@ -5,12 +5,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/tracker_store.h"
 
 namespace diapason {
@@ -36,12 +35,12 @@ class TrackerWriter {
 
   TrackerStore& store_;
   const std::chrono::milliseconds pause_;
-  std::mutex mutex_;              // guards all below
-  std::condition_variable work_;  // there is some; nobody listens, and is woken, during the pause
-  std::condition_variable stop_;
-  std::vector<TrackerStore::Changes> changes_;
-  Answers answers_;
-  bool writing_ = false, stopping_ = false;
+  Mutex mutex_;
+  CondVar work_;  // there is some; nobody listens, and is woken, during the pause
+  CondVar stop_;
+  std::vector<TrackerStore::Changes> changes_ ABSL_GUARDED_BY(mutex_);
+  Answers answers_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false, stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

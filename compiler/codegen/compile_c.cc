@@ -6,7 +6,6 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/environment.h"
+#include "base/mutex.h"
 #include "base/nearest.h"
 #include "base/run_program.h"
 #include "compiler/codegen/compile.h"
@@ -66,10 +66,10 @@ absl::StatusOr<ProgramResult> RunCompiler(std::vector<std::string> args, double 
 
 // First line of `cc --version`, asked once a process for each command.
 absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, const Target& target) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& known = *new std::map<std::vector<std::string>, std::string>;
   {
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     if (auto it = known.find(command); it != known.end()) return it->second;
   }
   std::vector<std::string> argv = command;
@@ -78,7 +78,7 @@ absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, c
   if (absl::IsNotFound(result.status())) return NoCompiler(command[0], target);
   RETURN_IF_ERROR(result.status());
   std::string line = result->output.substr(0, result->output.find('\n'));
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   return known[command] = line;
 }
 

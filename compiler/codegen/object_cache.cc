@@ -7,28 +7,28 @@
 namespace diapason {
 
 ObjectCache::Answer ObjectCache::Ask(const std::string& key) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (const Object* made = made_.Find(key)) return {State::kKnown, *made};
   return {under_way_.insert(key).second ? State::kClaimed : State::kBusy, nullptr};
 }
 
 void ObjectCache::Put(const std::string& key, Object object) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   DIAPASON_CHECK(under_way_.erase(key) == 1 && object != nullptr);
   const size_t bytes = object->size();
   made_.Put(key, std::move(object), bytes);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ObjectCache::GiveUp(const std::string& key) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   under_way_.erase(key);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 ObjectCache::Object ObjectCache::Wait(const std::string& key) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return !under_way_.contains(key); });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !under_way_.contains(key); });
   const Object* made = made_.Find(key);
   return made == nullptr ? nullptr : *made;
 }

@@ -2,14 +2,13 @@
 // their kernels, and so do the tasks of one network.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 
 #include "base/lru_cache.h"
+#include "base/mutex.h"
 
 namespace diapason {
 
@@ -38,10 +37,10 @@ class ObjectCache {
   Object Wait(const std::string& key);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  LruCache<Object> made_;
-  std::unordered_set<std::string> under_way_;
+  Mutex mutex_;
+  CondVar changed_;
+  LruCache<Object> made_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace diapason

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "compiler/runtime/opencl_library.h"
 
 namespace diapason {
@@ -270,8 +270,8 @@ class ClDevice : public Device {
   cl_context context_ = nullptr;
   cl_command_queue queue_ = nullptr;
   std::unique_ptr<DeviceBuffer> flush_scratch_;
-  std::mutex mu_;
-  std::map<std::string, std::weak_ptr<const ClProgram>> built_;  // by source; guarded by mu_
+  Mutex mu_;
+  std::map<std::string, std::weak_ptr<const ClProgram>> built_ ABSL_GUARDED_BY(mu_);  // by source
 };
 
 absl::Status ClDevice::Open() {
@@ -369,7 +369,7 @@ absl::StatusOr<std::unique_ptr<Module>> ClDevice::Load(const Program& program) {
   if (program.target.kind != TargetKind::kOpenCl)
     return absl::InvalidArgumentError(
         absl::StrCat("a program for target '", program.target.ToString(), "' cannot be loaded on an opencl device"));
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(mu_);
   std::shared_ptr<const ClProgram> built = built_[program.binary].lock();
   if (built == nullptr) {
     std::erase_if(built_, [](const auto& entry) { return entry.second.expired(); });

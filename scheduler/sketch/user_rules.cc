@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "scheduler/sketch/rule.h"
 
 namespace diapason {
@@ -13,10 +13,10 @@ struct Registered {
 };
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<Registered> rules;  // in the order in which they are tried
+  Mutex mutex;
+  std::vector<Registered> rules ABSL_GUARDED_BY(mutex);  // in the order in which they are tried
 
-  std::vector<Registered>::iterator Find(const std::string& name) {
+  std::vector<Registered>::iterator Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return std::find_if(rules.begin(), rules.end(), [&](const Registered& rule) { return rule.name == name; });
   }
 };
@@ -31,7 +31,7 @@ Registry& TheRegistry() {
 
 void RegisterSketchRule(const std::string& name, SketchRuleMaker make) {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   if (const auto found = registry.Find(name); found != registry.rules.end()) {
     found->make = std::move(make);
   } else {
@@ -41,7 +41,7 @@ void RegisterSketchRule(const std::string& name, SketchRuleMaker make) {
 
 bool UnregisterSketchRule(const std::string& name) {
   Registry& registry = TheRegistry();
-  std::lock_guard lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   const auto found = registry.Find(name);
   if (found == registry.rules.end()) return false;
   registry.rules.erase(found);
@@ -52,7 +52,7 @@ SketchRules RulesFor(const Target& target) {
   std::vector<Registered> registered;
   {
     Registry& registry = TheRegistry();
-    std::lock_guard lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     registered = registry.rules;
   }
   SketchRules rules;

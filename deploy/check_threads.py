@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Fails when clang finds a member used without the mutex that guards it.
+
+  deploy/check_threads.py [BUILD [ROOT]]
+
+Members say by ABSL_GUARDED_BY which mutex guards them, functions by ABSL_EXCLUSIVE_LOCKS_REQUIRED that their callers hold it
+(base/mutex.h). GCC, which compiles the program, ignores both; this has clang check (-Wthread-safety) every unit of BUILD/compile_commands.json
+(default: build) that includes base/mutex.h, without compiling it, for the sources below ROOT (default: the project). Tests are not checked.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+COMPILERS = ("clang++-14", "clang++")
+HEADER = "base/mutex.h"
+OUTSIDE = ("tests", "bench", "examples")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+KEPT = re.compile(r"-(I|D|isystem|std=)")
+
+
+class Includes:
+    """Which files include the header, directly or not."""
+
+    def __init__(self, root):
+        self.root = root
+        self.known = {root / HEADER: True}
+
+    def reach(self, path):
+        if path not in self.known:
+            self.known[path] = False  # while it is being looked at: headers may include each other
+            text = path.read_text(encoding="utf-8")
+            names = ((pathlib.Path(name), self.root / name, self.root / "include" / name) for name in INCLUDE.findall(text))
+            found = (next((place for place in places if place.is_absolute() and place.is_file()), None) for places in names)
+            self.known[path] = any([self.reach(place) for place in found if place is not None])
+        return self.known[path]
+
+
+def flags(command):
+    """Those of a compiler's command by which it finds headers."""
+    kept, words = [], iter(shlex.split(command))
+    for word in words:
+        if KEPT.match(word):
+            kept.append(word)
+            if word in ("-I", "-D", "-isystem"):
+                kept.append(next(words))
+    return kept
+
+
+def check(compiler, entry):
+    """What clang says about a unit; nothing if all is well."""
+    command = [compiler, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", *flags(entry["command"]), entry["file"]]
+    return subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True, check=False).stderr
+
+
+def main():
+    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).parent.parent).resolve()
+    build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else root / "build").resolve()
+    compiler = next((name for name in COMPILERS if shutil.which(name)), None)
+    if compiler is None:
+        sys.exit(f"deploy/check_threads.py: {COMPILERS[0]} is missing; deploy/setup.sh installs it")
+    commands = build / "compile_commands.json"
+    if not commands.is_file():
+        sys.exit(f"deploy/check_threads.py: there is no {commands}; run cmake -S . -B {build} first")
+    includes = Includes(root)
+    units = []
+    for entry in json.loads(commands.read_text(encoding="utf-8")):
+        path = pathlib.Path(entry["file"])
+        sources = [path]
+        if path.is_relative_to(build):  # several sources compiled as one, or what protoc made
+            sources = [pathlib.Path(name) for name in INCLUDE.findall(path.read_text(encoding="utf-8"))] if path.is_file() else []
+        sources = [source for source in sources if source.suffix == ".cc" and source.is_relative_to(root) and not source.is_relative_to(build)]
+        if any(source.relative_to(root).parts[0] in OUTSIDE for source in sources):
+            continue
+        if any([includes.reach(source) for source in sources]):
+            units.append(entry)
+    if not units:
+        sys.exit(f"deploy/check_threads.py: no unit of {commands} includes {HEADER}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = [text for text in pool.map(lambda entry: check(compiler, entry), units) if text]
+    if said:
+        sys.exit("".join(said) + "deploy/check_threads.py: lock what guards these members, or say that the caller holds it (base/mutex.h)")
+    print(f"{len(units)} unit{'' if len(units) == 1 else 's'} with mutexes: nothing is used without the one that guards it")
+
+
+if __name__ == "__main__":
+    main()
