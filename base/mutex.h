@@ -1,6 +1,6 @@
-// Mutexes whose use clang checks (-Wthread-safety): a member says by ABSL_GUARDED_BY which mutex guards it, a function by
-// ABSL_EXCLUSIVE_LOCKS_REQUIRED that its caller holds one. Not absl::Mutex: the thread sanitizer does not see what a library that was
-// built without it synchronizes.
+// Mutexes whose use clang checks (-Wthread-safety): a member says by ABSL_GUARDED_BY which mutex guards it, a function
+// by ABSL_EXCLUSIVE_LOCKS_REQUIRED that its caller holds one. Not absl::Mutex: the thread sanitizer does not see what a
+// library that was built without it synchronizes.
 #pragma once
 
 #include <chrono>
