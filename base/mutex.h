@@ -12,16 +12,12 @@
 
 namespace diapason {
 
-class CondVar;
-
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
   // For the analysis alone, where it cannot see that the mutex is held.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 

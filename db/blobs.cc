@@ -26,6 +26,13 @@ absl::Status BlobStore::Write(const Change& change) {
   return WriteTransaction(db, [&](bool) { return change(db); });
 }
 
+template <typename Read>
+auto BlobStore::Reading(const Read& read) {
+  MutexLock lock(mutex_);
+  Database& db = *db_;
+  return ReadTransaction(db, [&] { return read(db); });
+}
+
 absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "' (", std::strerror(errno), ")"));
@@ -64,9 +71,7 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
 }
 
 absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t number, std::string& data) {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return ReadTransaction(db, [&]() -> absl::StatusOr<bool> {
+  return Reading([&](Database& db) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT data FROM service_chunks WHERE content=? AND number=?"));
     select.BindText(1, content);
     select.BindInt(2, number);
@@ -79,19 +84,15 @@ absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t nu
 absl::Status BlobStore::Get(const std::string& name, const std::function<absl::Status(std::string_view)>& take) {
   std::string content;
   int64_t bytes = 0;
-  {
-    MutexLock lock(mutex_);
-    Database& db = *db_;
-    RETURN_IF_ERROR(ReadTransaction(db, [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
-      select.BindText(1, name);
-      ASSIGN_OR_RETURN(const bool row, select.Step());
-      if (!row) return absl::NotFoundError(absl::StrCat("history '", db.path(), "' has no file '", name, "'"));
-      content = select.Bytes(0);
-      bytes = select.Int(1);
-      return absl::OkStatus();
-    }));
-  }
+  RETURN_IF_ERROR(Reading([&](Database& db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
+    select.BindText(1, name);
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return absl::NotFoundError(absl::StrCat("history '", db.path(), "' has no file '", name, "'"));
+    content = select.Bytes(0);
+    bytes = select.Int(1);
+    return absl::OkStatus();
+  }));
   std::string data;
   for (int64_t number = 0; bytes > 0; ++number) {
     ASSIGN_OR_RETURN(const bool there, ReadChunk(content, number, data));
@@ -116,9 +117,7 @@ absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return ReadTransaction(db, [&]() -> absl::StatusOr<std::vector<Blob>> {
+  return Reading([&](Database& db) -> absl::StatusOr<std::vector<Blob>> {
     ASSIGN_OR_RETURN(Statement select,
                      db.Prepare("SELECT name, bytes, CAST(1000 * EXTRACT(EPOCH FROM clock_timestamp() - used_at) AS "
                                 "BIGINT) FROM service_blobs ORDER BY used_at, name"));

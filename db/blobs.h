@@ -48,6 +48,8 @@ class BlobStore {
  private:
   template <typename Change>
   absl::Status Write(const Change& change);
+  template <typename Read>
+  auto Reading(const Read& read);
   // A chunk, when there is one.
   absl::StatusOr<bool> ReadChunk(const std::string& content, int64_t number, std::string& data);
 

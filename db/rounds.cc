@@ -104,7 +104,7 @@ bool ParseMemory(const std::string& text, SearchMemory* memory) {
 }  // namespace
 
 RoundStore::RoundStore(std::unique_ptr<Database> db, std::string prefix)
-    : prefix_(std::move(prefix)), path_(db->path()), db_(std::move(db)) {}
+    : prefix_(std::move(prefix)), db_(std::move(db)) {}
 RoundStore::~RoundStore() = default;
 
 absl::StatusOr<std::unique_ptr<RoundStore>> RoundStore::Open(const std::string& path) {
@@ -119,9 +119,9 @@ std::unique_ptr<RoundStore> RoundStore::OpenShared(std::unique_ptr<Database> db)
   return std::unique_ptr<RoundStore>(new RoundStore(std::move(db), kServicePrefix));
 }
 
-absl::Status RoundStore::Damaged(const char* how) const {
+absl::Status RoundStore::Damaged(const Database& db, const char* how) const {
   return absl::DataLossError(
-      absl::StrCat(kWhat, " '", path_, "' is damaged (", how, "); ",
+      absl::StrCat(kWhat, " '", db.path(), "' is damaged (", how, "); ",
                    prefix_.empty() ? std::string("remove the file")
                                    : absl::StrCat("delete the rows of ", prefix_, "trials and ", prefix_, "searches"),
                    ": what was measured is in the history"));
@@ -290,7 +290,7 @@ absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::st
       memory.workload_key = select.Bytes(0);
       memory.target = select.Bytes(1);
       memory.device_model = select.Bytes(2);
-      if (!ParseMemory(select.Bytes(3), &memory)) return Damaged("what a search remembers does not parse");
+      if (!ParseMemory(select.Bytes(3), &memory)) return Damaged(db, "what a search remembers does not parse");
     }
   });
 }
@@ -313,7 +313,7 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
       trial.round = select.Int(3);
       trial.sketch = select.Bytes(4);
       std::optional<std::vector<int32_t>> decisions = ToDecisions(ParseJson(select.Bytes(5)));
-      if (!decisions.has_value()) return Damaged("decisions are no list of integers");
+      if (!decisions.has_value()) return Damaged(db, "decisions are no list of integers");
       trial.decisions = *std::move(decisions);
       if (!select.IsNull(6)) trial.predicted = select.Real(6);
     }

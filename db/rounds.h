@@ -91,7 +91,7 @@ class RoundStore {
  private:
   RoundStore(std::unique_ptr<Database> db, std::string prefix);
   absl::Status Prepare();
-  absl::Status Damaged(const char* how) const;
+  absl::Status Damaged(const Database& db, const char* how) const;
   // `again`: some may be there already.
   absl::Status AddTrials(Database& db, const std::string& run, const std::vector<ProposedTrial>& trials, bool again);
   // Runs `change` in a transaction of the database, which it is given.
@@ -101,7 +101,6 @@ class RoundStore {
   auto Reading(const Read& read);
 
   const std::string prefix_;  // of the tables' names
-  const std::string path_;
   Mutex mutex_;
   const std::unique_ptr<Database> db_ ABSL_PT_GUARDED_BY(mutex_);
 };

@@ -127,7 +127,7 @@ class PageServer::Impl {
   std::string NewsFor(Follower& follower) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Watch();
   void PollHistory();
-  void Publish(absl::StatusOr<std::string> text, Latest& latest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish(const char* schema, const char* name, const PageOptions::Source& source, Latest Impl::*latest);
 
   const PageOptions options_;
   std::unique_ptr<httplib::Server> server_;
@@ -439,10 +439,15 @@ void PageServer::Impl::PollHistory() {
   news_.NotifyAll();
 }
 
-void PageServer::Impl::Publish(absl::StatusOr<std::string> text, Latest& latest) {
-  if (!text.ok() || *text == latest.text) return;
-  latest.text = *std::move(text);
-  ++latest.number;
+void PageServer::Impl::Publish(const char* schema, const char* name, const PageOptions::Source& source,
+                               Latest Impl::*latest) {
+  if (source == nullptr) return;
+  absl::StatusOr<std::string> text = SourceText(schema, name, source);
+  MutexLock lock(mutex_);
+  Latest& known = this->*latest;
+  if (!text.ok() || *text == known.text) return;
+  known.text = *std::move(text);
+  ++known.number;
   news_.NotifyAll();
 }
 
@@ -460,14 +465,8 @@ void PageServer::Impl::Watch() {
     PollHistory();
     if (Clock::now() - asked < kServicePoll) continue;
     asked = Clock::now();
-    {
-      absl::StatusOr<std::string> jobs = SourceText("diapason.page.jobs/1", "jobs", options_.jobs);
-      MutexLock lock(mutex_);
-      Publish(std::move(jobs), jobs_);
-    }
-    absl::StatusOr<std::string> fleet = SourceText("diapason.page.fleet/1", "fleet", options_.fleet);
-    MutexLock lock(mutex_);
-    Publish(std::move(fleet), fleet_);
+    Publish("diapason.page.jobs/1", "jobs", options_.jobs, &Impl::jobs_);
+    Publish("diapason.page.fleet/1", "fleet", options_.fleet, &Impl::fleet_);
   }
 }
 
