@@ -153,9 +153,10 @@ constexpr Helper kHelpers[] = {
     // Copies of whole tiles by the hardware, each of which arrives at a barrier. Their first waiters see the barriers
     // behind one of the block.
     {"bulk_init", nullptr, nullptr,
-     "{T} void bulk_init(int64* arrivals, int count) {\n"
+     "{T} void bulk_init(int64* arrivals, int count, int threads) {\n"
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrivals);\n"
-     "  for (int i = 0; i < count; ++i) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(at + 8 * i) : "
+     "  for (int i = 0; i < count; ++i)\n"
+     "    asm volatile(\"mbarrier.init.shared::cta.b64 [%0], %1;\" :: \"r\"(at + 8 * i), \"r\"(threads) : "
      "\"memory\");\n"
      "  asm volatile(\"fence.mbarrier_init.release.cluster;\\nfence.proxy.async.shared::cta;\" ::: \"memory\");\n"
      "}"},
@@ -167,6 +168,12 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\"\n"
      "               :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(bytes), \"r\"(at) : "
      "\"memory\");\n"
+     "}"},
+    {"bulk_arrive", nullptr, nullptr,
+     "{T} void bulk_arrive(const int64* arrival) {\n"
+     "  asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: "
+     "\"r\"((unsigned)__cvta_generic_to_shared(arrival))\n"
+     "               : \"memory\");\n"
      "}"},
     {"bulk_wait", nullptr, nullptr,
      "{T} void bulk_wait(const int64* arrival, int parity) {\n"
@@ -200,6 +207,22 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(unfinished) : \"memory\");\n"
      "#endif\n"
      "}"},
+    // To within 2^-21, as far as the argument is exact; what float32 has no normal number for is 0.
+    {"coarse_exp", nullptr, nullptr,
+     "{T} float coarse_exp(float x) {\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x * 1.44269504f));\n"
+     "  return y;\n"
+     "}"},
+    // exp(x - top), with what is rounded the same for all x of one top. Differences of numbers of 1e37 are 0 or exceed
+    // all that exp tells apart, so that these need no scale, which would overflow.
+    {"coarse_exp_below", nullptr, nullptr,
+     "{T} float coarse_exp_below(float top, float x) {\n"
+     "  const float scale = fabsf(top) < 1e37f ? 1.44269504f : 1.0f;\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(fmaf(x, scale, -(top * scale))));\n"
+     "  return y;\n"
+     "}"},
     // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part,
     // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
     {"small_part", nullptr, nullptr,
@@ -211,10 +234,13 @@ constexpr Helper kHelpers[] = {
      "  const float4 v = *(const float4*)from;\n"
      "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
      "}"},
-    // A descriptor for wgmma: where the first core matrix lies, and what is said of the others.
+    // A descriptor for wgmma: where the first core matrix lies, `steps` of 16 bytes behind `bytes`, and what is said of
+    // the others. In words, with the steps last: the descriptors of a place are then one addition apart.
     {"core_matrices", nullptr, nullptr,
-     "{T} unsigned long long core_matrices(const void* first, unsigned long long layout) {\n"
-     "  return layout | ((unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff);\n"
+     "{T} unsigned long long core_matrices(const void* buffer, unsigned bytes, unsigned steps,\n"
+     "    unsigned long long layout) {\n"
+     "  const unsigned first = (unsigned)layout + (((unsigned)__cvta_generic_to_shared(buffer) + bytes) >> 4);\n"
+     "  return layout >> 32 << 32 | (first + steps);\n"
      "}"},
     {"swizzled", nullptr, nullptr,
      "template <int shift, int mask> {T} int swizzled(int i) { return i ^ (i >> shift & mask); }"},
@@ -583,7 +609,17 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
   }
   // Its relative error, 2^-21 and 2^-24 for each unit of the argument, is far below half a spacing of 16 bits.
   const bool coarse = dialect_ == Dialect::kCuda && IsNarrowFloat(e.dtype) && from->dtype == DType::kFloat32;
-  if (coarse && from->kind == ExprKind::kCall && from->name == "exp") return "__expf(" + Text(from->args[0]) + ")";
+  if (coarse && from->kind == ExprKind::kCall && from->name == "exp") {
+    const Expr& x = from->args[0];
+    if (x->kind == ExprKind::kSub)
+      return helpers_.Use("coarse_exp_below") + "(" + Text(x->args[1]) + ", " + Text(x->args[0]) + ")";
+    return helpers_.Use("coarse_exp") + "(" + Text(x) + ")";
+  }
+  // Elements of a row have one divisor, whose reciprocal is taken once. Where it overflows the divisor is below 2^-128.
+  if (coarse && from->kind == ExprKind::kDiv && from->args[1]->kind == ExprKind::kLoad)
+    return Parenthesized(
+        Text(from->args[0], kProductLevel) + " * (1.0f / " + Text(from->args[1], kProductLevel + 1) + ")",
+        kProductLevel, precedence);
   if (ValueType(e.dtype) == ValueType(from->dtype)) return Text(from, precedence);
   return Parenthesized("(" + ValueType(e.dtype) + ")" + Atom(from), kUnaryLevel, precedence);
 }

@@ -447,7 +447,15 @@ class GpuKernelPrinter : public ExprPrinter {
     const uint64_t swizzle = run == 128 ? 1 : run == 64 ? 2 : run == 32 ? 3 : 0;
     const uint64_t layout =
         static_cast<uint64_t>(leading / 16) << 16 | static_cast<uint64_t>(stride / 16) << 32 | swizzle << 62;
-    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " +
+    Expr place = first.args[0];
+    int64_t steps = 0;
+    const Expr* const last = place->kind == ExprKind::kAdd ? &place->args[1] : &place;
+    if ((*last)->kind == ExprKind::kIntImm && (*last)->value * bytes % 16 == 0) {
+      steps = (*last)->value * bytes / 16;
+      place = last == &place ? IntImm(0) : place->args[0];
+    }
+    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + ", " +
+           Text(analyzer_.Simplify(Mul(place, IntImm(bytes)))) + ", " + std::to_string(steps) + ", " +
            std::to_string(layout) + "ull)";
   }
 
@@ -503,9 +511,14 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void PrintBulkSync(const StmtNode& sync) {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " copies in bulk, which OpenCL C does not");
-    const bool init = sync.bulk_sync == BulkSync::kInit;
-    Line(helpers_.Use(init ? "bulk_init" : "bulk_wait") + "(&" + Text(sync.operands[0]) + ", " +
-         (init ? std::to_string(sync.extent) : Text(sync.value)) + ");");
+    const std::string barrier = "(&" + Text(sync.operands[0]);
+    switch (sync.bulk_sync) {
+      case BulkSync::kInit:
+        return Line(helpers_.Use("bulk_init") + barrier + ", " + std::to_string(sync.extent) + ", " + Text(sync.value) +
+                    ");");
+      case BulkSync::kWait: return Line(helpers_.Use("bulk_wait") + barrier + ", " + Text(sync.value) + ");");
+      case BulkSync::kArrive: return Line(helpers_.Use("bulk_arrive") + barrier + ");");
+    }
   }
 
   void PrintLoadMatrix(const StmtNode& load) {

@@ -17,6 +17,18 @@ Expr NestBuilder::GrowthOf(int id) {
   return Load(growth_[carry.maximum], load->dtype, load->args);
 }
 
+// Whether one of the maxima that this thread has is larger than before; true where others have them.
+Expr NestBuilder::MayGrow(int maximum) const {
+  if (!IsHeldByLanes(maximum)) return IntImm(1, DType::kBool);
+  const DType dtype = state_.stage(maximum).op.dtype;
+  Expr grows;
+  for (int64_t i = 0; i < ElementsOf(maximum); ++i) {
+    const Expr more = Ne(Load(growth_[maximum], dtype, {IntImm(i)}), FloatImm(1, dtype));
+    grows = grows ? Or(grows, more) : more;
+  }
+  return grows;
+}
+
 // Before the first step: of what the loops of `carrier` carry, and of the maxima.
 Stmt NestBuilder::BeginCarried(int carrier) {
   std::set<int> begun;

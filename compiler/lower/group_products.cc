@@ -75,8 +75,7 @@ class NestBuilder::GroupEmitter {
     rows_.load = LoadOfFactor(body->args[swapped ? 1 : 0]);
     columns_.load = LoadOfFactor(body->args[swapped ? 0 : 1]);
     const StageState& lanes = nest_.state_.stage(stage_.lane_stage);
-    if (!nest_.state_.stage(copy()).core_matrices || nest_.state_.stage(copy()).attach_stage != id_)
-      return Refusal("columns from a copy in core matrices");
+    if (!nest_.state_.stage(copy()).core_matrices) return Refusal("columns from a copy in core matrices");
     const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
     if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
       return Refusal("four warps in a row");
@@ -89,7 +88,7 @@ class NestBuilder::GroupEmitter {
     return absl::OkStatus();
   }
 
-  // REQUIRES: Check. With defer_group_ the sums of the last products are left to group_end_.
+  // REQUIRES: Check. defer_group_ says what is left to the pipeline.
   absl::StatusOr<Stmt> Emit() {
     rows_.rows = true;
     rows_.buffer = (*nest_.next_buffer_)++;
@@ -98,24 +97,38 @@ class NestBuilder::GroupEmitter {
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
     const int64_t longest = intrinsic_.parts ? kLongestRunOfK : extent;
-    std::vector<Stmt> all;
+    std::vector<Stmt> all, later;
     absl::Status found;
     for (int64_t k = 0; k < extent && found.ok(); k += longest) {
       const int64_t k_end = std::min(extent, k + longest);
       std::vector<RowGroup> groups;
       found = FindGroups(k, k_end, &groups);
       std::vector<Stmt> sums;
+      if (nest_.defer_group_ == Defer::kProducts) {
+        if (found.ok() && (intrinsic_.parts || groups.size() != 1 || k_end != extent))
+          found = Refusal("the same rows for all columns, where they start later");
+        if (!found.ok()) continue;
+        all.insert(all.end(), groups[0].loads.begin(), groups[0].loads.end());
+        groups[0].loads.clear();
+      }
+      std::vector<Stmt>* const to = nest_.defer_group_ == Defer::kProducts ? &later : &all;
       for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
         // Rows that are loaded are on their way while the products of those before are made.
-        if (g == 0 || !rows_shared_) Begin(groups[g], &all);
-        AddProducts(groups[g], k, k_end, &all);
-        if (g + 1 == groups.size() || !rows_shared_) all.push_back(MakeGroupSync(GroupSync::kCommit));
+        if (g == 0 || !rows_shared_) Begin(groups[g], to);
+        AddProducts(groups[g], k, k_end, to);
+        if (g + 1 == groups.size() || !rows_shared_) to->push_back(MakeGroupSync(GroupSync::kCommit));
         if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
-      if (!intrinsic_.parts && found.ok()) sums.push_back(MakeGroupWait(0, buffer_, PlacesOf(groups)));
-      if (nest_.defer_group_ && k_end == extent) {
+      if (!intrinsic_.parts && found.ok()) {
+        const Stmt behind = k_end == extent ? std::exchange(nest_.group_behind_, nullptr) : nullptr;
+        if (behind) all.push_back(behind);
+        sums.push_back(MakeGroupWait(behind ? 1 : 0, buffer_, PlacesOf(groups)));
+        if (k_end == extent) sums.push_back(std::exchange(nest_.group_after_, nullptr));
+      }
+      if (nest_.defer_group_ != Defer::kNothing && k_end == extent) {
+        nest_.group_products_ = MakeSeq(later);
         nest_.group_end_ = MakeSeq(sums);
-        nest_.defer_group_ = false;
+        nest_.defer_group_ = Defer::kNothing;
       } else {
         all.insert(all.end(), sums.begin(), sums.end());
       }
@@ -386,10 +399,14 @@ Stmt NestBuilder::EmitSmallParts(int copy, const Expr& iteration, int64_t slots)
   });
 }
 
+// Products by warpgroups see a copy in core matrices once its stores are published.
+bool NestBuilder::IsPublished(int id) const {
+  return state_.stage(id).core_matrices && target_.kind == TargetKind::kCuda;
+}
+
 // Those of all copies in core matrices at a loop that have such parts; these copies become visible to products behind
 // the next barrier. Null if there are none.
 Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots) {
-  if (!OnWarpgroups(id)) return nullptr;
   std::vector<Stmt> all;
   bool publish = false;
   for (int child : state_.topological()) {
@@ -397,7 +414,7 @@ Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iterat
     if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
     if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
     if (small_parts_[child] >= 0) all.push_back(EmitSmallParts(child, iteration, slots));
-    publish = true;
+    publish = publish || IsPublished(child);
   }
   if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
   return MakeSeq(all);
@@ -409,12 +426,10 @@ Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iterat
 // than two slots, the products of iteration t - 1 may be under way still when those of t start: the copies that start
 // then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches between the start of products and their
 // wait: ptxas would make them wait for each other (C7514).
-Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations,
-                                    const Expr& step, const Expr& fill, const Expr& use,
-                                    const std::function<Stmt(const Expr&, Stmt)>& at,
-                                    const std::function<Stmt()>& inner) {
+Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
+  const auto& [id, last, end, slots, iterations, step, fill, use, at, inner] = p;
   bool once = true;  // a step makes products once
-  for (size_t p = last + 1; p < end; ++p) once &= bounds_.stages[id].extent[state_.stage(id).order[p]] == 1;
+  for (size_t l = last + 1; l < end; ++l) once &= bounds_.stages[id].extent[state_.stage(id).order[l]] == 1;
   const bool flying = once && slots > 2 && state_.reads_core_matrices(id);
   const int64_t distance = slots - (flying ? 2 : 1);
   const Expr ahead = MakeVar("ahead");
@@ -433,11 +448,11 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   std::vector<Stmt> body{MakeBarrier()};
   ++serial_depth_;
   group_iteration_ = step;
-  defer_group_ = once;
+  defer_group_ = once ? Defer::kEnd : Defer::kNothing;
   group_end_ = nullptr;
   Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
   const Stmt sums = group_end_;
-  defer_group_ = false;
+  defer_group_ = Defer::kNothing;
   group_end_ = nullptr;
   --serial_depth_;
   auto in_use = [&](Stmt part) { return MakeLet(use, FloorMod(step, slots), at(step, part)); };
@@ -459,6 +474,66 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   body.push_back(sums ? in_use(sums) : nullptr);
   return MakeSeq(
       {first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+}
+
+// A pipeline whose loop carries reductions (StepKind::kCarry), with more than two slots: the products of a step, by
+// rows that were made in it, start behind the first products of the next one and run beside all that is computed from
+// these (Shah et al. 2024, "Intra-warpgroup overlap"). A step reads its own copies and, of the products' columns, those
+// of the step before, so copies are started slots - 2 iterations ahead.
+//
+// With more than three slots the warpgroups need not begin a step together, so that one computes while the products of
+// another are made: a thread arrives at a barrier once its first products of a step are done and its copies for the
+// next one are there, and waits at the beginning of that for the others to have arrived. They may then still read what
+// the step before the last one has left, so copies are started slots - 3 iterations ahead.
+Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep& carried) {
+  const bool apart = p.slots > 3;
+  const int64_t distance = p.slots - (apart ? 3 : 2);
+  const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
+  analyzer_.Bind(ahead, distance);
+  analyzer_.Bind(p.step, p.iterations - 1);
+  Stmt init, arrive, await;
+  if (apart) {
+    const int buffer = (*next_buffer_)++;
+    temporaries_.push_back({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
+    const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
+    init = MakeIf(Eq(ThreadOf(p.id), IntImm(0)), MakeBulkInit(barrier, 1, threads_));
+    arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeBulkArrive(barrier)});
+    await = MakeBulkWait(barrier, analyzer_.Simplify(FloorMod(p.step, 2)));
+  }
+  const auto copies = [&](const Expr& iteration) {
+    const Expr exists = analyzer_.Simplify(Lt(iteration, IntImm(p.iterations)));
+    return MakeSeq({MakeIf(exists, carried.copies(iteration)), MakeCommit()});
+  };
+  const auto in_use = [&](const Expr& iteration, Stmt part) {
+    return MakeLet(p.use, analyzer_.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, std::move(part)));
+  };
+  // Waits for the copies of a step.
+  const auto together = [&](const Expr& iteration) {
+    return MakeSeq({MakeWait(distance - 1), AttachedSmallParts(p.id, p.last, iteration, p.slots), MakeBarrier()});
+  };
+  const auto made = [&](Stmt behind) {
+    group_behind_ = std::move(behind);
+    group_after_ = arrive;
+    const Stmt all = EmitInTurn(carried.made, /*after_barrier=*/true);
+    group_after_ = nullptr;
+    if (std::exchange(group_behind_, nullptr) && status_.ok())
+      status_ = absl::InvalidArgumentError("a step of keys by warpgroups has products of its own");
+    return all;
+  };
+  ++serial_depth_;
+  const Stmt first = made(nullptr);
+  defer_group_ = Defer::kProducts;
+  const Stmt rows = EmitLoops(p.id, p.last + 1, p.end, p.inner);
+  defer_group_ = Defer::kNothing;
+  const Stmt products = std::exchange(group_products_, nullptr), end = std::exchange(group_end_, nullptr);
+  const Stmt next = made(in_use(p.step, products));
+  --serial_depth_;
+  const Stmt loop = MakeSeq(
+      {apart ? await : together(now), copies(Add(now, IntImm(distance))), in_use(now, MakeSeq({next, end, rows}))});
+  return MakeSeq({init, MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
+                  copies(IntImm(distance)), in_use(IntImm(0), MakeSeq({first, rows})),
+                  MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1),
+                  in_use(IntImm(p.iterations - 1), products), end});
 }
 
 }  // namespace diapason

@@ -150,8 +150,7 @@ bool IsBulkCopy(const State& state, int id) {
 // A copy of what is in memory, made for a block.
 bool IsAsyncCopy(const State& state, int id) {
   const StageState& stage = state.stage(id);
-  if (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces() || stage.core_matrices || stage.bulk)
-    return false;
+  if (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces() || stage.bulk) return false;
   const std::vector<int> producers = state.Producers(id);
   const StageState& target = state.stage(stage.attach_stage);
   return (target.attach == StageState::Attach::kRoot || target.carry.is_carried_by(stage.attach_stage)) &&

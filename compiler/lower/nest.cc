@@ -225,6 +225,17 @@ bool NestBuilder::ReadsInside(int id, int producer) const {
 Stmt NestBuilder::EmitInTurn(std::vector<int> stages, bool after_barrier) {
   std::vector<Stmt> all;
   std::vector<int> written, asked;
+  bool publish = false;  // what has been stored since the last barrier
+  // Until what was asked for before `end` is there.
+  const auto wait = [&](std::vector<int>::iterator end) {
+    publish = publish || std::any_of(asked.begin(), end, [&](int copy) { return IsPublished(copy); });
+    asked.erase(asked.begin(), end);
+    all.push_back(MakeWait(static_cast<int64_t>(asked.size())));
+  };
+  const auto barrier = [&] {
+    if (std::exchange(publish, false)) all.push_back(MakeGroupSync(GroupSync::kPublish));
+    all.push_back(MakeBarrier());
+  };
   if (serial_depth_ > 0 && !after_barrier) all.push_back(MakeBarrier());
   const auto others =
       std::stable_partition(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
@@ -237,20 +248,19 @@ Stmt NestBuilder::EmitInTurn(std::vector<int> stages, bool after_barrier) {
   for (int child : stages) {
     const auto last = std::find_if(asked.rbegin(), asked.rend(), [&](int copy) { return ReadsInside(child, copy); });
     const bool waits = last != asked.rend();
-    if (waits) {
-      all.push_back(MakeWait(last - asked.rbegin()));
-      asked.erase(asked.begin(), last.base());
-    }
+    if (waits) wait(last.base());
     if (waits || std::any_of(written.begin(), written.end(), [&](int id) { return ReadsInside(child, id); })) {
-      all.push_back(MakeBarrier());
+      barrier();
       written.clear();
     }
     PrepareValues(child);
     all.push_back(EmitStage(child));
+    publish = publish || IsPublished(child);
     if (IsOfBlock(state_.stage(child).memory) && !IsHeldByLanes(child)) written.push_back(child);
   }
-  if (!asked.empty()) all.push_back(MakeWait(0));
-  if (!written.empty() || !asked.empty()) all.push_back(MakeBarrier());
+  const bool asks = !asked.empty();
+  if (asks) wait(asked.end());
+  if (!written.empty() || asks) barrier();
   return MakeSeq(all);
 }
 
@@ -335,7 +345,17 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
     }
     return body;
   };
-  if (OnWarpgroups(id)) return EmitGroupPipeline(id, last, end, slots, iterations, step, fill, use, at, inner);
+  const Pipeline pipeline{.id = id,
+                          .last = last,
+                          .end = end,
+                          .slots = slots,
+                          .iterations = iterations,
+                          .step = step,
+                          .fill = fill,
+                          .use = use,
+                          .at = at,
+                          .inner = inner};
+  if (OnWarpgroups(id) && !carries) return EmitGroupPipeline(pipeline);
   const Expr ahead = IntImm(slots - 1);
   std::vector<int> made_in_turn;  // beside the copies that come ahead
   Stmt copies;
@@ -353,8 +373,13 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   } else {
     copies = AttachedAt(id, last, true);
   }
-  copies = at(Min(step, IntImm(iterations - 1)), copies);
-  copies = MakeIf(Lt(step, IntImm(iterations)), MakeLet(fill, FloorMod(step, slots), copies));
+  const auto copies_of = [&](const Expr& iteration) {
+    return MakeLet(fill, analyzer_.Simplify(FloorMod(iteration, slots)),
+                   at(Min(iteration, IntImm(iterations - 1)), copies));
+  };
+  if (OnWarpgroups(id) && slots > 2 && iterations > 1)
+    return EmitCarriedGroupPipeline(pipeline, {.copies = copies_of, .made = made_in_turn});
+  const Stmt copies_if = MakeIf(Lt(step, IntImm(iterations)), copies_of(step));
   ++serial_depth_;
   const Stmt attached =
       carries ? EmitInTurn(std::move(made_in_turn), /*after_barrier=*/true) : AttachedAt(id, last, false);
@@ -364,7 +389,8 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   work = at(iteration, HoldBulk(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
   const BulkPipeline bulk = EmitBulkPipeline(id, last, slots, iterations, step, at);
-  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), copies, MakeCommit(), bulk.refill, work});
+  const Stmt publish = carries ? AttachedSmallParts(id, last, iteration, slots) : nullptr;
+  Stmt body = MakeSeq({MakeWait(slots - 2), publish, MakeBarrier(), copies_if, MakeCommit(), bulk.refill, work});
   return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
 }
 

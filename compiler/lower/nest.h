@@ -55,6 +55,8 @@ class NestBuilder {
   bool IsPlaced(int id) const { return !place_.whole() && state_.is_output(id); }
   Expr PlacedIndex(int id, const std::vector<Expr>& indices) const;
   Guards GuardsOf(int id);
+  bool ReadsBlockAlone(int id) const;
+  bool IsReducedAlong(int id, size_t axis) const;
   bool PaddingIsHarmless(int id) const;
 
   Stmt EmitStage(int id);
@@ -93,10 +95,23 @@ class NestBuilder {
   class GroupEmitter;
   Stmt EmitGroupProducts(int id, size_t first, int buffer, const Expr& place);
   Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
+  bool IsPublished(int id) const;
   Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
-  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step,
-                         const Expr& fill, const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
-                         const std::function<Stmt()>& inner);
+  // A software pipeline over loops of a stage. `inner`: its loops from position `end` on.
+  struct Pipeline {
+    int id;
+    size_t last, end;  // the innermost of these loops, at which copies are made; where the stage's own products begin
+    int64_t slots, iterations;
+    Expr step, fill, use;  // variables: of the loop over steps, and the slots that are filled and read
+    AtIteration at;
+    std::function<Stmt()> inner;
+  };
+  Stmt EmitGroupPipeline(const Pipeline& p);
+  struct CarriedStep {
+    std::function<Stmt(const Expr& iteration)> copies;  // that come ahead
+    std::vector<int> made;                              // the other stages of a step, in turn
+  };
+  Stmt EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep& carried);
   // Copies a tile at a time, in bulk_copies.cc.
   std::vector<int> BulkCopiesAt(int id, size_t position) const;
   absl::Status CheckBulkCopy(int copy);
@@ -119,6 +134,7 @@ class NestBuilder {
   Stmt WithShuffles(int id, std::vector<Stmt> shuffles, bool by_all, Stmt stmt);
   // Carried reductions (StepKind::kCarry), in carried_reductions.cc.
   Expr GrowthOf(int id);
+  Expr MayGrow(int maximum) const;
   Stmt BeginCarried(int carrier);
   Stmt BeginCarriedStage(int id);
   Stmt WithGrowth(int id, size_t first, const Expr& index, const std::vector<Expr>& guards, Stmt maximum);
@@ -155,8 +171,13 @@ class NestBuilder {
   // -1.
   std::vector<int> growth_;
   Expr group_iteration_;  // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
-  bool defer_group_ = false;  // the next EmitGroupProducts leaves its end to the pipeline
-  Stmt group_end_;
+  // What the next EmitGroupProducts leaves to the pipeline, in group_products_ and group_end_: the wait for its sums,
+  // or the products too.
+  enum class Defer : uint8_t { kNothing, kEnd, kProducts };
+  Defer defer_group_ = Defer::kNothing;
+  Stmt group_products_, group_end_;
+  Stmt group_behind_;  // products that run behind those which are emitted next, while these are waited for
+  Stmt group_after_;   // what comes next, once the sums of those are there
   std::vector<Expr> write_slot_,
       read_slot_;                 // by stage: which of a pipelined copy's buffers is filled, is read; else null
   std::vector<Stmt> shuffles_;    // that the expression which was lowered last needs in front of its statement

@@ -318,6 +318,31 @@ bool NestBuilder::PaddingIsHarmless(int id) const {
   return true;
 }
 
+// Whether all that a stage reads is computed inside the kernel as well, or one number: then it may be computed for
+// elements that the tensor does not have.
+bool NestBuilder::ReadsBlockAlone(int id) const {
+  const std::vector<int> producers = state_.Producers(id);
+  return std::all_of(producers.begin(), producers.end(), [&](int producer) {
+    const StageState& read = state_.stage(producer);
+    return read.attach == StageState::Attach::kAt || read.op.elements() == 1;
+  });
+}
+
+// Whether elements of a stage along an axis are terms of a reduction: those which the tensor does not have must add
+// nothing. Elsewhere they make elements of other stages that these do not have either.
+bool NestBuilder::IsReducedAlong(int id, size_t axis) const {
+  for (int reader : state_.Consumers(id)) {
+    const auto spatial = static_cast<int>(state_.stage(reader).op.axes.size());
+    for (const Access& access : skeleton_.accesses(reader)) {
+      if (access.producer != id) continue;
+      const Access::Dim& dim = access.dims[axis];
+      const auto reduces = [&](const auto& term) { return term.first >= spatial; };
+      if (!dim.affine || std::any_of(dim.axes.begin(), dim.axes.end(), reduces)) return true;
+    }
+  }
+  return false;
+}
+
 NestBuilder::Guards NestBuilder::GuardsOf(int id) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
@@ -338,6 +363,7 @@ NestBuilder::Guards NestBuilder::GuardsOf(int id) {
   }
   if (stage.attach == StageState::Attach::kAt || stage.image_of >= 0) {
     for (size_t a = 0; a < stage.op.axes.size(); ++a) {
+      if (IsHeldByLanes(id) && ReadsBlockAlone(id) && !IsReducedAlong(id, a)) continue;
       add(&guards.domain, Le(IntImm(0), c.axis[a]));
       add(&guards.domain, Lt(c.axis[a], IntImm(stage.op.axes[a].extent)));
     }

@@ -115,12 +115,15 @@ Stmt NestBuilder::EmitReduction(int id) {
     if (begun.empty()) return zero;
     return MakeSeq({MakeIf(And(begun), zero), MakeIf(Not(And(begun)), copy(true))});
   };
-  // The sums of the terms before this step, relative to the maximum of this step.
-  auto rescale = [&] {
-    return SpatialNest(id, held, [&](const VarMap& fresh) {
+  // The sums of the terms before this step, relative to the maximum of this step: where it grew, as far as a thread
+  // knows.
+  auto rescale = [&]() -> Stmt {
+    if (!growth) return nullptr;
+    const Stmt all = SpatialNest(id, held, [&](const VarMap& fresh) {
       const Expr inside = Substitute(place, fresh);
       return MakeStore(buffer, inside, Mul(Load(buffer, stage.op.dtype, {inside}), Substitute(growth, fresh)));
     });
+    return MakeIf(MayGrow(stage.carry.maximum), all);
   };
   const size_t step =
       static_cast<size_t>(std::find(stage.order.begin(), stage.order.end(), stage.carry.loop) - stage.order.begin());

@@ -166,10 +166,18 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
                .operands = std::move(operands)});
 }
 
-Stmt MakeBulkInit(Expr first, int64_t barriers) {
+Stmt MakeBulkInit(Expr first, int64_t barriers, int64_t threads) {
   DIAPASON_CHECK(first->kind == ExprKind::kLoad);
-  return Make(
-      {.kind = StmtKind::kBulkSync, .extent = barriers, .operands = {std::move(first)}, .bulk_sync = BulkSync::kInit});
+  return Make({.kind = StmtKind::kBulkSync,
+               .extent = barriers,
+               .value = IntImm(threads),
+               .operands = {std::move(first)},
+               .bulk_sync = BulkSync::kInit});
+}
+
+Stmt MakeBulkArrive(Expr barrier) {
+  DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
+  return Make({.kind = StmtKind::kBulkSync, .operands = {std::move(barrier)}, .bulk_sync = BulkSync::kArrive});
 }
 
 Stmt MakeBulkWait(Expr barrier, Expr parity) {
@@ -309,7 +317,9 @@ class Printer {
                                (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
       case StmtKind::kBulkSync:
         if (stmt->bulk_sync == BulkSync::kInit)
-          return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent));
+          return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent) +
+                                 (IsInt(stmt->value, 1) ? "" : " for " + Text(stmt->value) + " threads"));
+        if (stmt->bulk_sync == BulkSync::kArrive) return Line(depth, "arrive " + Text(stmt->operands[0]));
         return Line(depth, "bulk wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit: return Line(depth, "commit");
       case StmtKind::kLaunchDependents: return Line(depth, "launch dependents");

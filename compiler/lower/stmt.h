@@ -97,13 +97,16 @@ enum class StmtKind : uint8_t {
   // barrier in shared memory at which the copy arrives: the thread that runs this asks for it, and any thread sees it
   // behind its kBulkSync::kWait.
   kBulkCopy,
-  kBulkSync,  // at barriers where bulk copies arrive: `bulk_sync`
+  kBulkSync,  // at barriers where bulk copies, or threads, arrive: `bulk_sync`
 };
 
 enum class BulkSync : uint8_t {
-  kInit,  // by one thread, before all else: `extent` barriers from the one that operands[0] loads on
-  kWait,  // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value. One copy
-          // at a time is under way to each
+  kInit,    // by one thread, before all else: `extent` barriers from the one that operands[0] loads on, each passed by
+            // the arrival of a copy, or by `value` threads
+  kWait,    // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value, or the
+            // threads have for the n-th time. One copy at a time is under way to each
+  kArrive,  // of this thread at the barrier of operands[0]: those who wait there see what it has done. No thread
+            // arrives again before the others have
 };
 
 enum class GroupSync : uint8_t {
@@ -177,7 +180,8 @@ Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
-Stmt MakeBulkInit(Expr first, int64_t barriers);
+Stmt MakeBulkInit(Expr first, int64_t barriers, int64_t threads = 1);
+Stmt MakeBulkArrive(Expr barrier);
 Stmt MakeBulkWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
 Stmt MakeLaunchDependents();

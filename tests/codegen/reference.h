@@ -38,7 +38,8 @@ struct ReferenceWarp {
 struct ReferenceArrivals {
   struct Barrier {
     int64_t phase = 0;
-    std::function<void()> copy;  // that is under way
+    int64_t threads = 1, arrived = 0;  // that it takes, that came in this phase
+    std::function<void()> copy;        // that is under way
   };
   std::mutex mutex;
   std::condition_variable asked;
@@ -94,7 +95,9 @@ class ReferenceThread {
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
       case StmtKind::kGroupSync: return SyncGroup(*s);
       case StmtKind::kBulkCopy: return BulkCopy(*s);
-      case StmtKind::kBulkSync: return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
+      case StmtKind::kBulkSync:
+        if (s->bulk_sync == BulkSync::kArrive) return Arrive(*s);
+        return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
       case StmtKind::kComment: return;
     }
   }
@@ -360,7 +363,19 @@ class ReferenceThread {
   void InitArrivals(const StmtNode& s) {
     const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const int64_t first = Int(s.operands[0]->args[0]);
-    for (int64_t i = 0; i < s.extent; ++i) arrivals->barriers[{s.operands[0]->buffer, first + i}] = {};
+    for (int64_t i = 0; i < s.extent; ++i)
+      arrivals->barriers[{s.operands[0]->buffer, first + i}] = {.threads = Int(s.value), .copy = nullptr};
+  }
+
+  void Arrive(const StmtNode& s) {
+    const std::lock_guard<std::mutex> lock(arrivals->mutex);
+    const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
+    DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "an arrival at a barrier that is not initialised");
+    ReferenceArrivals::Barrier& at = barrier->second;
+    if (++at.arrived < at.threads) return;
+    at.arrived = 0;
+    ++at.phase;
+    arrivals->asked.notify_all();
   }
 
   // As mbarrier.try_wait.parity: passes while the phase of that parity is not the present one.
@@ -372,7 +387,7 @@ class ReferenceThread {
     const int64_t parity = Int(s.value);
     const bool came =
         arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.copy; });
-    DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy that is waited for");
+    DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy, or no thread comes, that is waited for");
     if (at.phase % 2 != parity) return;
     std::exchange(at.copy, nullptr)();
     ++at.phase;

@@ -58,6 +58,7 @@ enum class Copies {
   kWhole,   // all at once
   kStream,  // those of a step; scores and weights are of a step as well
   kLanes,   // as kStream, with scores and weights in the registers of lanes
+  kGroups,  // as kLanes, with products by warpgroups
 };
 
 class TensorSketch : public AttentionSketch {
@@ -67,14 +68,14 @@ class TensorSketch : public AttentionSketch {
 
   Draft Make() {
     constexpr const char* kNames[] = {"attention_tensor", "attention_tensor.whole", "attention_tensor.stream",
-                                      "attention_tensor.lanes"};
+                                      "attention_tensor.lanes", "attention_wgmma"};
     draft_.Name(kNames[static_cast<int>(copies_)]);
     MakeTiles();
     const int root = a_.root, product = a_.product;
     std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
     tiles[a_.query_of_root] = rows_;
     tiles[a_.value_of_root] = values_;
-    const TensorLoops loops = SplitForLanes(&draft_, root, tiles);
+    const TensorLoops loops = SplitForLanes(&draft_, root, tiles, FormOf(a_.query_of_root, a_.value_of_root));
     const int thread = BindTiles(root, loops, loops.outer);
     block_ = draft_.Fuse(root, loops.outer);
     draft_.Annotate(root, block_, Annotation::kBlockX);
@@ -99,21 +100,32 @@ class TensorSketch : public AttentionSketch {
   }
 
  private:
-  bool streams() const { return copies_ == Copies::kStream || copies_ == Copies::kLanes; }
-  Memory memory() const { return copies_ == Copies::kLanes ? Memory::kLanes : Memory::kShared; }
+  bool by_groups() const { return copies_ == Copies::kGroups; }
+  bool by_lanes() const { return copies_ == Copies::kLanes || by_groups(); }
+  bool streams() const { return copies_ == Copies::kStream || by_lanes(); }
+  Memory memory() const { return by_lanes() ? Memory::kLanes : Memory::kShared; }
+  GroupForm FormOf(int rows, int columns) const {
+    GroupForm form;
+    if (by_groups()) form.rows = rows, form.columns = columns;
+    return form;
+  }
 
   // A block has all values of its rows where they fit: others would make the scores again.
   void MakeTiles() {
     const auto units = [](int64_t extent, int64_t unit) { return (extent + unit - 1) / unit; };
     rows_.unit = 16;
-    const bool lanes = copies_ == Copies::kLanes;
-    rows_.warps =
-        draft_.TileHole("query.warps", units(a_.queries, 16), lanes ? 8 : 4, a_.queries > 16 ? (lanes ? 4 : 2) : 1);
-    rows_.tiles = draft_.TileHole("query.tiles", units(a_.queries, 16), 4, 1);
+    const bool lanes = by_lanes();
+    if (by_groups()) {
+      rows_.warps = Factor::Of(4) * draft_.TileHole("query.groups", units(a_.queries, 64), 4, a_.queries > 64 ? 2 : 1);
+    } else {
+      rows_.warps =
+          draft_.TileHole("query.warps", units(a_.queries, 16), lanes ? 8 : 4, a_.queries > 16 ? (lanes ? 4 : 2) : 1);
+      rows_.tiles = draft_.TileHole("query.tiles", units(a_.queries, 16), 4, 1);
+    }
     draft_.Tile(a_.queries, rows_.all());
     const int64_t values = units(a_.values, 8);
     values_.unit = keys_.unit = 8;
-    if (copies_ == Copies::kLanes) {
+    if (lanes) {
       values_.tiles = Factor::Of(static_cast<int32_t>(values));
     } else {
       values_.warps = draft_.TileHole("value.warps", values, 8, 2);
@@ -122,9 +134,10 @@ class TensorSketch : public AttentionSketch {
       draft_.Tile(a_.values, values_.all());
     }
     keys_.warps = values_.warps;
-    if (copies_ == Copies::kLanes) {
+    if (lanes) {
       // A step is one tile of scores: two of 8 keys are a product's depth.
-      step_ = draft_.OptionHole("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
+      step_ = by_groups() ? draft_.OptionHole("key.step", {2, 4, 5, 6, 8, 10, 12}, 4)
+                          : draft_.OptionHole("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
       keys_.tiles = Factor::Of(2) * step_;
     } else if (copies_ == Copies::kStream) {
       step_ = draft_.OptionHole("key.step", {1, 2, 4, 8}, 4);
@@ -151,7 +164,7 @@ class TensorSketch : public AttentionSketch {
     Copy(a_.values_read, product, step);
     KeepAt(a_.weights, product, step);
     const int maximum = a_.reductions[0], sum = a_.reductions[1];
-    if (copies_ == Copies::kLanes) {
+    if (by_lanes()) {
       TileByLanes(a_.weights, a_.query_of_weights, a_.key_of_weights);
     } else {
       Pad(a_.weights);
@@ -159,7 +172,7 @@ class TensorSketch : public AttentionSketch {
     }
     CarryParts(maximum, a_.query_of_reductions[0], product, step, -1);
     KeepAt(maximum, product, step);
-    if (copies_ == Copies::kLanes) {
+    if (by_lanes()) {
       draft_.Do({StepKind::kReplicate, maximum, {}, {Factor::Of(kQuad)}, -1, {}});
       RowsByLanes(maximum, a_.query_of_reductions[0], draft_.LastLoop(maximum));
     } else {
@@ -167,11 +180,15 @@ class TensorSketch : public AttentionSketch {
     }
     CarryParts(sum, a_.query_of_reductions[1], product, step, maximum);
     draft_.ComputeAt(sum, a_.root, {thread});
-    if (copies_ == Copies::kLanes)
+    if (by_lanes())
       for (int loop : draft_.state().stage(sum).order) draft_.Annotate(sum, loop, Annotation::kUnroll);
     draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
-    draft_.Do({StepKind::kPipeline, product, {}, {draft_.OptionHole("stages", {1, 2, 3}, 2)}, -1, {}});
+    draft_.Do({StepKind::kPipeline, product, {}, {StagesHole()}, -1, {}});
     MakeScores(product, step);
+  }
+
+  Factor StagesHole() {
+    return by_groups() ? draft_.OptionHole("stages", {1, 2, 3, 4, 5}, 3) : draft_.OptionHole("stages", {1, 2, 3}, 2);
   }
 
   // Splits the sums of a product into so many terms at once, for tensor cores, and orders its loops: the returned one
@@ -191,7 +208,7 @@ class TensorSketch : public AttentionSketch {
     Order(stage, {{k[0]}, outer, tile, {k[1]}, pair});
     for (const auto& level : {outer, tile, {k[1]}, pair})
       for (int loop : level) draft_.Annotate(stage, loop, Annotation::kUnroll);
-    const auto mode = static_cast<int32_t>(IntrinsicFor(draft_, stage, /*groups=*/false)->mode);
+    const auto mode = static_cast<int32_t>(IntrinsicFor(draft_, stage, by_groups())->mode);
     draft_.Do(
         {StepKind::kTensorize, stage, {k[1], pair[0], pair[1]}, {}, lanes.stage, {mode, lanes.lane[0], lanes.lane[1]}});
     return k[0];
@@ -200,7 +217,7 @@ class TensorSketch : public AttentionSketch {
   // A row's reduction as parts that the loop carries, side by side: one for each so many keys, or that of the lane that
   // has them. `row`: the axis of queries.
   void CarryParts(int stage, int row, int product, int step, int maximum) {
-    const bool lanes = copies_ == Copies::kLanes;
+    const bool lanes = by_lanes();
     const int partial = lanes ? FactorLanes(stage) : FactorParts(stage, kPartsOfStream);
     const std::vector<int> axes = draft_.ReduceAxes(partial);
     const std::vector<int> terms = draft_.Split(partial, axes[0], {lanes ? keys_.tiles : step_});
@@ -256,7 +273,7 @@ class TensorSketch : public AttentionSketch {
     std::vector<TensorTile> tiles(draft_.SpatialAxes(stage).size());
     tiles[row] = rows_;
     tiles[key] = keys_;
-    TensorLoops loops = SplitForLanes(&draft_, stage, tiles);
+    TensorLoops loops = SplitForLanes(&draft_, stage, tiles, FormOf(row, key));
     OrderTiles(&draft_, stage, loops, loops.outer);
     draft_.Annotate(stage, loops.pair.back(), Annotation::kUnroll);
     draft_.Annotate(stage, draft_.Fuse(stage, loops.threads()), Annotation::kThreadX);
@@ -266,25 +283,25 @@ class TensorSketch : public AttentionSketch {
   // The scores of a block, or of a step, computed at the loop of the target.
   void MakeScores(int target, int target_loop) {
     KeepAt(a_.seen, target, target_loop);
-    if (copies_ != Copies::kLanes) Pad(a_.seen);
+    if (!by_lanes()) Pad(a_.seen);
     std::vector<TensorTile> tiles(draft_.SpatialAxes(a_.seen).size());
     tiles[a_.query_of_seen] = rows_;
     tiles[a_.key_of_seen] = keys_;
-    const TensorLoops loops = SplitForLanes(&draft_, a_.seen, tiles);
+    const TensorLoops loops = SplitForLanes(&draft_, a_.seen, tiles, FormOf(a_.query_of_seen, a_.key_of_seen));
     const int tile = loops.outer[a_.key_of_seen];  // one outer loop for each axis
     std::vector<int> outer = loops.outer;
     std::erase(outer, tile);
     outer.push_back(tile);
     const int thread = BindTiles(a_.seen, loops, outer);
-    if (copies_ == Copies::kLanes) draft_.Annotate(a_.seen, loops.pair.back(), Annotation::kUnroll);
+    if (by_lanes()) draft_.Annotate(a_.seen, loops.pair.back(), Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
 
     tiles.assign(draft_.SpatialAxes(local_).size(), TensorTile());
     tiles[a_.query_of_scores] = rows_;
     tiles[a_.key_of_scores] = keys_;
-    const auto depth = static_cast<int32_t>(IntrinsicFor(draft_, local_, /*groups=*/false)->depth());
-    const int k = TileProduct(local_, tiles, Factor::Of(depth), loops);
-    if (copies_ == Copies::kLanes) draft_.Annotate(local_, k, Annotation::kUnroll);
+    // Warpgroups take a whole score at once.
+    const int k = TileProduct(local_, tiles, Factor::Of(by_groups() ? WholeSize() : Depth(local_)), loops);
+    if (by_lanes()) draft_.Annotate(local_, k, Annotation::kUnroll);
     if (streams())
       Copy(a_.keys_read, target, target_loop);
     else
@@ -293,6 +310,13 @@ class TensorSketch : public AttentionSketch {
     if (copies_ != Copies::kTiles)
       for (int rows : {a_.queries_read, a_.keys_read, a_.values_read})
         draft_.Do({StepKind::kAsyncCopy, rows, {}, {}, -1, {}});
+  }
+
+  int32_t Depth(int stage) const { return static_cast<int32_t>(IntrinsicFor(draft_, stage, by_groups())->depth()); }
+  // Terms of a score, in whole products.
+  int32_t WholeSize() const {
+    const int32_t depth = Depth(local_);
+    return (static_cast<int32_t>(a_.size) + depth - 1) / depth * depth;
   }
 
   // At the loop, or all for the block.
@@ -322,7 +346,10 @@ class TensorSketch : public AttentionSketch {
     draft_.Annotate(rows, pieces[1], Annotation::kThreadX);
     draft_.Annotate(rows, pieces[2], Annotation::kVectorize);
     draft_.Do({StepKind::kUnroll, rows, {}, {Factor::Of(8)}, -1, {}});
-    Pad(rows);
+    if (!by_groups()) return Pad(rows);
+    // Runs of what makes a product's columns, or of its terms.
+    const Factor runs = rows == a_.values_read ? values_.all() : Factor::Of(WholeSize());
+    draft_.Do({StepKind::kCoreMatrices, rows, {}, {runs}, -1, {}});
   }
 
   int32_t Vector(int stage) const { return 16 / static_cast<int32_t>(BytesOf(draft_.state().stage(stage).op.dtype)); }
@@ -374,6 +401,18 @@ static bool LanesHoldWeights(const Draft& draft, const AttentionChain& chain) {
   return IsNarrowFloat(draft.state().stage(chain.values_read).op.dtype) && chain.values <= kMostValues;
 }
 
+// Whether warpgroups can make both products: 64 queries a warpgroup, keys and values as they lie in shared memory.
+static bool FitsWarpgroups(const Draft& draft, const AttentionChain& chain) {
+  constexpr int64_t kRows = 64, kLongestScore = 256;
+  if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return false;
+  if (chain.queries < kRows || chain.keys < kRows || chain.size > kLongestScore) return false;
+  for (int stage : {chain.scores, chain.product}) {
+    const TensorIntrinsic* const intrinsic = IntrinsicFor(draft, stage, /*groups=*/true);
+    if (intrinsic == nullptr || intrinsic->parts) return false;
+  }
+  return true;
+}
+
 std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit) {
   std::vector<Draft> drafts;
   if (rows_fit) drafts.push_back(TensorSketch(draft, chain, Copies::kTiles).Make());
@@ -381,6 +420,8 @@ std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionCha
   if (StreamsAttention(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
   if (StreamsAttention(draft, chain) && LanesHoldWeights(draft, chain))
     drafts.push_back(TensorSketch(draft, chain, Copies::kLanes).Make());
+  if (StreamsAttention(draft, chain) && LanesHoldWeights(draft, chain) && FitsWarpgroups(draft, chain))
+    drafts.push_back(TensorSketch(draft, chain, Copies::kGroups).Make());
   return drafts;
 }
 

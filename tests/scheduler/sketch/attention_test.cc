@@ -227,6 +227,75 @@ TEST(AttentionTest, LanesKeepScoresInRegisters) {
   EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
 }
 
+// 64 rows a warpgroup, the last ones short, by steps of keys of which the last is short too and one hides all its keys:
+// each step's products waited for, made beside the next step, and with warpgroups that begin a step at different times.
+TEST(AttentionTest, WarpgroupsComputeTheDag) {
+  for (const char* text : {"cuda -arch=sm_90", "opencl"}) {
+    const Target target = Target::Parse(text).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+      const ComputeDag dag = Attention({.heads = 2,
+                                        .groups = 1,
+                                        .queries = 140,
+                                        .keys = 200,
+                                        .size = 24,
+                                        .values = 40,
+                                        .masked = false,
+                                        .dtype = dtype,
+                                        .hidden = 35});
+      const auto task = TaskSpace::Create(dag, target, facts).value();
+      const testing::Reference reference = testing::MakeReference(dag, 7);
+      ASSERT_GE(task->Find("attention/attention_wgmma"), 0);
+      const Space& space = task->space(task->Find("attention/attention_wgmma"));
+      for (const auto& [step, stages] : {std::pair(2, 1), {2, 2}, {2, 3}, {2, 4}, {2, 5}, {4, 4}, {12, 4}}) {
+        const bool cuda = target.kind == TargetKind::kCuda;
+        if (cuda ? dtype == DType::kBfloat16 && stages != 4 : stages > 2) continue;
+        SCOPED_TRACE(absl::StrCat(NameOf(dtype), " on ", text, ", step ", step, ", stages ", stages));
+        const std::vector<int32_t> decisions =
+            testing::Decide(space, {{"query.groups", cuda ? 2 : 1}, {"key.step", step}, {"stages", stages}});
+        const auto lowered = Lower(dag, space.Instantiate(decisions), target, facts);
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        ASSERT_EQ(lowered->kernels.size(), 1u);
+        EXPECT_EQ(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma; }) > 1, cuda);
+        testing::ExpectNestComputes(*lowered, reference, 2e-2);
+      }
+    }
+  }
+}
+
+// No branch stands between the start of products and the wait for them, and nothing is kept outside of registers.
+TEST(AttentionTest, WarpgroupsKeepScoresInRegisters) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  for (const int64_t queries : {256, 197}) {
+    const ComputeDag half = Attention(
+        {.queries = queries, .keys = 512, .size = 64, .values = 64, .masked = false, .dtype = DType::kFloat16});
+    const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
+    const Space& space = task->space(task->Find("attention/attention_wgmma"));
+    for (const int stages : {2, 3, 4}) {
+      const std::vector<int32_t> decisions = testing::Decide(space, {{"stages", stages}});
+      const auto lowered = Lower(half, space.Instantiate(decisions), target, DefaultFacts(target)).value();
+      std::vector<std::string> shared;
+      bool chooses = false;
+      Contains(lowered.kernels[0].body, [&](const StmtNode& s) {
+        if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared) shared.push_back(s.decl.name);
+        if (s.kind == StmtKind::kStore && !s.async)
+          Visit(s.value, [&](const ExprNode& e) { chooses |= e.kind == ExprKind::kSelect; });
+        return false;
+      });
+      std::sort(shared.begin(), shared.end());
+      std::vector<std::string> expected = {"k_rows_", "q_rows_", "v_rows_"};
+      if (stages > 3) expected.insert(expected.begin() + 2, "steps_begun");
+      std::sort(expected.begin(), expected.end());
+      EXPECT_EQ(shared, expected) << stages;
+      EXPECT_FALSE(chooses) << "rows behind the last one are computed like others and not stored";
+      const auto program = CompileProgram(lowered, target);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+      EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"), std::string::npos);
+    }
+  }
+}
+
 // Steps may come from a peer: whatever is left out or put behind them, lowering answers.
 TEST(AttentionTest, ChangedSchedulesAreRefusedOrLowered) {
   const ComputeDag dag = Attention(
@@ -274,7 +343,8 @@ TEST(AttentionTest, RowsOfAnyLengthAreStreamed) {
   const ComputeDag longest = Attention(
       {.heads = 16, .groups = 16, .queries = 2048, .keys = 65536, .size = 64, .values = 64, .dtype = DType::kFloat16});
   EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"),
-            (std::vector<std::string>{"attention/attention_tensor.stream", "attention/attention_tensor.lanes"}));
+            (std::vector<std::string>{"attention/attention_tensor.stream", "attention/attention_tensor.lanes",
+                                      "attention/attention_wgmma"}));
   const auto schedule = DefaultSchedule(longest, target, facts);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   const auto lowered = Lower(longest, *schedule, target, facts);
