@@ -259,7 +259,7 @@ class TensorSketch : public AttentionSketch {
     }
     const std::vector<int> rows = draft_.Split(stage, row, {rows_.warps, rows_.tiles, Factor::Of(2), Factor::Of(8)});
     outer.push_back(rows[0]);
-    Order(stage, {outer, {rows[1], rows[4], across}, {rows[2], rows[3]}, reduce});
+    Order(stage, {outer, {rows[1], rows[4], across}, reduce, {rows[2], rows[3]}});
     draft_.Annotate(stage, draft_.Fuse(stage, {rows[1], rows[4], across}), Annotation::kThreadX);
     for (int loop : {rows[2], rows[3]}) draft_.Annotate(stage, loop, Annotation::kUnroll);
     for (int loop : reduce) {
