@@ -24,7 +24,7 @@ Record RecordOf(const TuningRecord& record) {
   known.device = record.device_model;
   known.median_us = MedianSeconds(*record.timing()) * 1e6;
   for (double sample : record.timing()->samples) known.samples_us.push_back(sample * 1e6);
-  known.raced_out = record.timing()->raced_out;
+  known.stopped_early = record.timing()->stopped_early;
   known.trial = record.trial;
   known.verification = VerifiedName(record.verified);
   known.view = record.view;

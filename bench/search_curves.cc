@@ -110,7 +110,7 @@ class SimulatedMeasurer : public Measurer {
       outcome.verdict = Verdict{true, 0, ""};
     } else {
       timing.samples = {device_->Seconds(*request.workload, schedule)};
-      timing.raced_out = request.best_seconds > 0 && timing.samples[0] > kRaceFactor * request.best_seconds;
+      timing.stopped_early = request.best_seconds > 0 && timing.samples[0] > kRaceFactor * request.best_seconds;
     }
     outcome.outcome = timing;
     return outcome;

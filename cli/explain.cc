@@ -47,7 +47,7 @@ void PrintMeasured(std::ostream& out, const Explanation& e) {
     const double median = MedianSeconds(*timing);
     out << "measured   median " << Duration(median) << " of " << Count(timing->samples.size(), "sample") << " of "
         << timing->number << (timing->number == 1 ? " launch" : " launches")
-        << (timing->raced_out ? ", stopped early" : "") << "\n"
+        << (timing->stopped_early ? ", stopped early" : "") << "\n"
         << "speed      " << Digits(e.dag.flops() / median / 1e9) << " GFLOP/s\n";
   } else {
     out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage)

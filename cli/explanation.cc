@@ -89,7 +89,7 @@ Json MeasuredJson(const TuningRecord& record) {
     return {{"median_us", MedianSeconds(*timing) * 1e6},
             {"samples_us", samples},
             {"number", timing->number},
-            {"raced_out", timing->raced_out}};
+            {"raced_out", timing->stopped_early}};
   }
   const MeasureError& error = *record.error();
   return {{"error", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};

@@ -41,7 +41,7 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
                     {"device", record.device},
                     {"median_us", record.median_us},
                     {"samples_us", record.samples_us},
-                    {"raced_out", record.raced_out},
+                    {"raced_out", record.stopped_early},
                     {"trial", record.trial},
                     {"verified", record.verified()},
                     {"verification", record.verification},

@@ -230,7 +230,7 @@ void Prune(int64_t keep, KeptRecords& kept) {
   std::map<std::tuple<std::string, std::string, std::string>, std::set<Place>> groups;
   for (const auto& [uuid, one] : kept)
     groups[{one.record.workload_key, one.record.target, one.record.device_model}].insert(
-        {one.record.timing()->raced_out, MedianSeconds(*one.record.timing()), uuid});
+        {one.record.timing()->stopped_early, MedianSeconds(*one.record.timing()), uuid});
   for (const auto& [key, places] : groups) {
     int64_t rank = 0;
     for (const Place& place : places)

@@ -31,7 +31,7 @@ std::string HowToTimeAll(const TuneReport& report, const TuneSpec& spec, int64_t
 }  // namespace
 
 void SpreadMeter::Add(const Timing& timing) {
-  if (timing.raced_out || timing.samples.size() < 2) return;
+  if (timing.stopped_early || timing.samples.size() < 2) return;
   const auto [least, most] = std::minmax_element(timing.samples.begin(), timing.samples.end());
   spreads_.push_back((*most - *least) / MedianSeconds(timing));
 }

@@ -294,7 +294,7 @@ absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>
     if (again && !complete.empty() && timing->samples == complete) return MedianSeconds(*timing);
     timing->samples.insert(timing->samples.end(), samples.begin(), samples.end());
     complete = timing->samples;
-    timing->raced_out = false;
+    timing->stopped_early = false;
     absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
     if (!valid.ok())
       return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,

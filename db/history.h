@@ -122,7 +122,7 @@ struct TrialRow {
   int64_t trial = 0;
   int64_t created_at = 0;             // Unix nanoseconds
   std::optional<double> median = {};  // seconds; none: it failed
-  bool raced_out = false;
+  bool stopped_early = false;
   std::optional<double> predicted = {};
   std::string error_kind = {}, error_stage = {}, error_text = {};  // of a failure; the text's first 400 characters
   Verified verified = Verified::kUnknown;
@@ -132,7 +132,7 @@ struct TrialRow {
 struct TrialState {
   int64_t id = 0;
   std::optional<double> median = {};
-  bool raced_out = false;
+  bool stopped_early = false;
   Verified verified = Verified::kUnknown;
   bool operator==(const TrialState&) const = default;
 };

@@ -30,7 +30,7 @@ Json RealJson(double value) {
 Json OutcomeJson(const Timing& timing) {
   return {{"samples", timing.samples},
           {"number", timing.number},
-          {"raced_out", timing.raced_out},
+          {"raced_out", timing.stopped_early},
           {"build_seconds", timing.build_seconds},
           {"run_seconds", timing.run_seconds}};
 }

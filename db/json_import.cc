@@ -16,7 +16,7 @@ namespace {
 // Whether `longer` is the same record as `shorter` after History::AddSamples.
 bool Continues(const TuningRecord& longer, TuningRecord shorter) {
   const Timing *more = longer.timing(), *less = shorter.timing();
-  if (more == nullptr || less == nullptr || more->samples.size() <= less->samples.size() || more->raced_out)
+  if (more == nullptr || less == nullptr || more->samples.size() <= less->samples.size() || more->stopped_early)
     return false;
   if (!std::equal(less->samples.begin(), less->samples.end(), more->samples.begin()) || more->number != less->number)
     return false;

@@ -101,7 +101,7 @@ Timing ParseTiming(Fields fields) {
     timing.samples.push_back(sample.is_number() ? sample.get<double>() : 0);
   }
   timing.number = fields.Int("number");
-  timing.raced_out = fields.Bool("raced_out");
+  timing.stopped_early = fields.Bool("raced_out");
   timing.build_seconds = fields.Real("build_seconds");
   timing.run_seconds = fields.Real("run_seconds");
   return timing;

@@ -41,7 +41,7 @@ void AddOutcome(Fingerprint& print, const Outcome& outcome) {
     print.Add(static_cast<uint64_t>(timing->samples.size()));
     for (double sample : timing->samples) print.Add(sample);
     print.Add(timing->number);
-    print.Add(uint64_t{timing->raced_out});
+    print.Add(uint64_t{timing->stopped_early});
     print.Add(timing->build_seconds);
     print.Add(timing->run_seconds);
   } else {
@@ -74,14 +74,14 @@ std::optional<std::vector<T>> ParseNumbers(const std::string& text) {
 
 absl::Status Damage(const std::string& reason) { return absl::DataLossError(reason); }
 
-absl::StatusOr<Timing> ReadTiming(const Statement& row, int median, int samples, int number, int raced_out, int build,
-                                  int run) {
+absl::StatusOr<Timing> ReadTiming(const Statement& row, int median, int samples, int number, int stopped_early,
+                                  int build, int run) {
   Timing timing;
   std::optional<std::vector<double>> parsed = ParseNumbers<double>(row.Bytes(samples));
   if (!parsed.has_value() || parsed->empty()) return Damage("its samples are no list of numbers");
   timing.samples = *std::move(parsed);
   timing.number = row.Int(number);
-  timing.raced_out = row.Int(raced_out) != 0;
+  timing.stopped_early = row.Int(stopped_early) != 0;
   timing.build_seconds = row.Real(build);
   timing.run_seconds = row.Real(run);
   if (row.Real(median) != MedianSeconds(timing)) return Damage("its median is not that of its samples");
@@ -120,7 +120,7 @@ void BindOutcome(Statement& insert, const Outcome& outcome, int first) {
     insert.BindReal(first, MedianSeconds(*timing));
     insert.BindText(first + 1, JsonText(timing->samples));
     insert.BindInt(first + 2, timing->number);
-    insert.BindInt(first + 3, timing->raced_out ? 1 : 0);
+    insert.BindInt(first + 3, timing->stopped_early ? 1 : 0);
     insert.BindReal(first + 4, timing->build_seconds);
     insert.BindReal(first + 5, timing->run_seconds);
   } else {
@@ -236,7 +236,7 @@ absl::Status UpdateTiming(Statement& update, const TuningRecord& record) {
   const Timing& timing = *record.timing();
   update.BindReal(1, MedianSeconds(timing));
   update.BindText(2, JsonText(timing.samples));
-  update.BindInt(3, timing.raced_out ? 1 : 0);
+  update.BindInt(3, timing.stopped_early ? 1 : 0);
   update.BindInt(4, static_cast<int64_t>(RecordChecksum(record)));
   update.BindInt(5, record.id);
   return update.Run();

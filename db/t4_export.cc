@@ -71,7 +71,7 @@ Json Measurements(const TuningRecord& record) {
   if (const Timing* timing = record.timing()) {
     all.push_back(Measurement("time", MedianSeconds(*timing) * kMilliseconds, "ms"));
     all.push_back(Measurement("launches", timing->number));
-    all.push_back(Measurement("stopped_early", timing->raced_out ? 1 : 0));
+    all.push_back(Measurement("stopped_early", timing->stopped_early ? 1 : 0));
   }
   if (const MeasureError* error = record.error()) {
     all.push_back(Measurement("error_kind", ErrorKindName(error->kind)));

@@ -36,7 +36,7 @@ absl::StatusOr<TrialRow> ReadTrial(const Database& db, const Statement& row) {
   trial.trial = row.Int(7);
   trial.created_at = row.Int(8);
   trial.median = RealOrNone(row, 9);
-  trial.raced_out = row.Int(10) != 0;
+  trial.stopped_early = row.Int(10) != 0;
   trial.predicted = RealOrNone(row, 11);
   trial.error_kind = row.Bytes(12);
   trial.error_stage = row.Bytes(13);

@@ -68,7 +68,7 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
   result.verified = record.verified;
   if (const Timing* timing = record.timing(); timing != nullptr && !timing->samples.empty()) {
     result.seconds = MedianSeconds(*timing);
-    result.raced_out = timing->raced_out;
+    result.stopped_early = timing->stopped_early;
     result.samples = static_cast<int>(timing->samples.size());
   }
   const int space = space_->Find(record.sketch);
@@ -103,7 +103,7 @@ Sample TaskState::Add(TrialResult result) {
 void TaskState::SetTime(int index, double seconds, int samples) {
   TrialResult& result = results_[index];
   result.seconds = seconds;
-  result.raced_out = false;
+  result.stopped_early = false;
   result.samples = samples;
   if (result.hash == default_.hash && result.ran()) default_seconds_ = seconds;
   FindBest();
@@ -184,8 +184,8 @@ std::vector<Tuned> TaskState::Fastest() const {
   for (int i = 0; i < static_cast<int>(results_.size()); ++i)
     if (results_[i].ran() && results_[i].space >= 0) order.push_back(i);
   std::sort(order.begin(), order.end(), [this](int a, int b) {
-    return std::make_tuple(results_[a].raced_out, results_[a].seconds, results_[a].hash) <
-           std::make_tuple(results_[b].raced_out, results_[b].seconds, results_[b].hash);
+    return std::make_tuple(results_[a].stopped_early, results_[a].seconds, results_[a].hash) <
+           std::make_tuple(results_[b].stopped_early, results_[b].seconds, results_[b].hash);
   });
   FewTuned fastest;
   for (size_t i = 0; i < order.size() && !fastest.full(); ++i)
@@ -196,8 +196,8 @@ std::vector<Tuned> TaskState::Fastest() const {
 // Whether result a goes before result b, which may be -1.
 bool TaskState::Faster(int a, int b) const {
   if (b < 0) return true;
-  return std::make_pair(results_[a].raced_out, results_[a].seconds) <
-         std::make_pair(results_[b].raced_out, results_[b].seconds);
+  return std::make_pair(results_[a].stopped_early, results_[a].seconds) <
+         std::make_pair(results_[b].stopped_early, results_[b].seconds);
 }
 
 void TaskState::Insert(TrialResult result) {

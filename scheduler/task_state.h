@@ -24,7 +24,7 @@ struct TrialResult {
   std::string schedule;  // serialised; what is verified
   std::string sketch;
   double seconds = 0;  // 0: failed
-  bool raced_out = false;
+  bool stopped_early = false;
   int samples = 0;  // that `seconds` is the median of
   Verified verified = Verified::kUnknown;
   int verify_attempts = 0;

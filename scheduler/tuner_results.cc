@@ -141,7 +141,7 @@ void Tuner::Impl::Conclude() {
     result.sketch = record.sketch;
     if (const Timing* timing = record.timing()) {
       result.seconds = MedianSeconds(*timing);
-      result.raced_out = timing->raced_out;
+      result.stopped_early = timing->stopped_early;
       result.samples = static_cast<int>(timing->samples.size());
     } else {
       ++errors_[ErrorKindName(record.error()->kind)];

@@ -25,8 +25,8 @@ std::vector<TuningRecord> Ranked(std::vector<TuningRecord> records, int64_t befo
     return record.created_at >= before || record.timing() == nullptr || IsRefuted(record.verified);
   });
   std::stable_sort(records.begin(), records.end(), [](const TuningRecord& a, const TuningRecord& b) {
-    return std::make_pair(a.timing()->raced_out, MedianSeconds(*a.timing())) <
-           std::make_pair(b.timing()->raced_out, MedianSeconds(*b.timing()));
+    return std::make_pair(a.timing()->stopped_early, MedianSeconds(*a.timing())) <
+           std::make_pair(b.timing()->stopped_early, MedianSeconds(*b.timing()));
   });
   return records;
 }

@@ -59,7 +59,7 @@ std::map<std::string, std::vector<const TuningRecord*>> Ranked(const std::vector
     const std::optional<double> distance = DeviceDistance(record, wanted);
     if (!distance.has_value()) continue;
     places[record.workload_key].push_back(
-        {{*distance, record.timing()->raced_out, MedianSeconds(*record.timing())}, &record});
+        {{*distance, record.timing()->stopped_early, MedianSeconds(*record.timing())}, &record});
   }
   std::map<std::string, std::vector<const TuningRecord*>> ranked;
   for (auto& [key, records] : places) {

@@ -133,7 +133,7 @@ absl::Status HistoryFeed::ReadRuns() {
 
 absl::Status HistoryFeed::AddRow(const TrialRow& row) {
   Row added;
-  added.state = {row.id, row.median, row.raced_out, row.verified};
+  added.state = {row.id, row.median, row.stopped_early, row.verified};
   added.run = row.run_id;
   added.trial = row.trial;
   added.created_at = row.created_at;
@@ -169,7 +169,7 @@ Json HistoryFeed::RowsFrom(size_t first) const {
     trial.push_back(row.trial);
     after.push_back((row.created_at - origin_) / 1000);
     median.push_back(Micros(row.state.median));
-    raced.push_back(row.state.raced_out ? 1 : 0);
+    raced.push_back(row.state.stopped_early ? 1 : 0);
     predicted.push_back(Micros(row.predicted));
     error.push_back(row.error);
     verified.push_back(static_cast<int>(row.state.verified));
@@ -225,7 +225,7 @@ absl::StatusOr<Json> HistoryFeed::ApplyStates(const std::vector<TrialState>& sta
     row.state = *state;
     id.push_back(row.state.id);
     median.push_back(Micros(row.state.median));
-    raced.push_back(row.state.raced_out ? 1 : 0);
+    raced.push_back(row.state.stopped_early ? 1 : 0);
     verified.push_back(static_cast<int>(row.state.verified));
   }
   return Json{{"id", id}, {"median_us", median}, {"raced_out", raced}, {"verified", verified}};

@@ -152,7 +152,7 @@ class CandidateRunner::Job {
   ComputeDag dag_;
   std::unique_ptr<Executable> executable_;
   std::vector<std::unique_ptr<DeviceBuffer>> taken_;  // of the executable, from the pool
-  bool raced_out_ = false;
+  bool stopped_early_ = false;
   Seconds seconds_;
 };
 
@@ -162,7 +162,7 @@ v1::RunReply CandidateRunner::Job::Run() {
   // Looked at after the timing, so that those that were stopped early are looked at in part only; an error takes the
   // place of the time.
   bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && CompareInPlace() && Check();
-  if (ok && wants_verification() && !raced_out_) ok = Verify();
+  if (ok && wants_verification() && !stopped_early_) ok = Verify();
   if (ok && !wants_timing()) reply_.mutable_timing();
   if (ok)
     reply_.mutable_timing()->set_run_seconds(
@@ -179,10 +179,10 @@ void CandidateRunner::Job::ReportSeconds() {
   stages.set_load_seconds(seconds_.load);
   stages.set_fill_seconds(seconds_.fill);
   stages.set_first_run_seconds(seconds_.first_run);
-  (raced_out_ ? stages.set_lost_race_seconds(seconds_.timing) : stages.set_timing_seconds(seconds_.timing));
+  (stopped_early_ ? stages.set_stopped_early_seconds(seconds_.timing) : stages.set_timing_seconds(seconds_.timing));
   stages.set_check_seconds(seconds_.check);
   stages.set_verify_seconds(seconds_.verify);
-  stages.set_lost_races(raced_out_ ? 1 : 0);
+  stages.set_stopped_early(stopped_early_ ? 1 : 0);
 }
 
 bool CandidateRunner::Job::Parse() {
@@ -309,14 +309,14 @@ absl::StatusOr<std::vector<Array>> CandidateRunner::Job::PartsOfOutput(int outpu
 // that skips some. Of what was stopped early, whose time is a label for the cost model and no more, pieces will do.
 bool CandidateRunner::Job::Check() {
   StageClock clock(&seconds_.check);
-  for (size_t o = 0; o < dag_.outputs().size() && raced_out_; ++o) {
+  for (size_t o = 0; o < dag_.outputs().size() && stopped_early_; ++o) {
     std::vector<int64_t> begins;
     absl::StatusOr<std::vector<Array>> parts = PartsOfOutput(dag_.outputs()[o], &begins);
     if (!parts.ok()) return Fail(parts.status());
     for (size_t i = 0; i < parts->size(); ++i)
       if (!CheckWritten((*parts)[i], dag_.stage(dag_.outputs()[o]).name, begins[i])) return false;
   }
-  if (raced_out_) return true;
+  if (stopped_early_) return true;
   std::vector<Array>& outputs = runner_.scratch_;
   if (absl::Status copied = Outputs(*executable_, &outputs); !copied.ok()) return Fail(copied);
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -362,7 +362,7 @@ bool CandidateRunner::Job::Time() {
   if (!timing.ok()) return Fail(timing.status());
   std::string impossible = ImpossibleTiming(*timing, dag_, device_.facts());
   if (!impossible.empty()) return Fail(ErrorKind::kWrongResult, impossible);
-  raced_out_ = timing->raced_out;
+  stopped_early_ = timing->stopped_early;
   ToProto(*timing, *reply_.mutable_timing());
   return true;
 }
@@ -370,7 +370,7 @@ bool CandidateRunner::Job::Time() {
 // A program that starts early is compared with itself behind a kernel that writes its inputs. What was stopped early is
 // no one's best.
 bool CandidateRunner::Job::CompareInPlace() {
-  if (raced_out_ || !StartsEarly(executable_->program())) return true;
+  if (stopped_early_ || !StartsEarly(executable_->program())) return true;
   StageClock clock(&seconds_.check);
   absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
   if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));

@@ -493,10 +493,10 @@ absl::StatusOr<MeasureStatistics> MeasureClient::Statistics() {
     total.run_seconds.fill += stages.fill_seconds();
     total.run_seconds.first_run += stages.first_run_seconds();
     total.run_seconds.timing += stages.timing_seconds();
-    total.run_seconds.lost_race += stages.lost_race_seconds();
+    total.run_seconds.stopped_early += stages.stopped_early_seconds();
     total.run_seconds.check += stages.check_seconds();
     total.run_seconds.verify += stages.verify_seconds();
-    total.lost_races += static_cast<int64_t>(stages.lost_races());
+    total.stopped_early += static_cast<int64_t>(stages.stopped_early());
     total.seconds = std::max(total.seconds, s.seconds());
     total.workers += 1;
     total.builders += static_cast<int>(s.builders());

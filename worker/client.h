@@ -86,9 +86,9 @@ struct MeasureStatistics {
   // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in
   // full and of those that were stopped early; looking at outputs; reference implementation and comparison.
   struct RunSeconds {
-    double load = 0, fill = 0, first_run = 0, timing = 0, lost_race = 0, check = 0, verify = 0;
+    double load = 0, fill = 0, first_run = 0, timing = 0, stopped_early = 0, check = 0, verify = 0;
   } run_seconds;
-  int64_t lost_races = 0;
+  int64_t stopped_early = 0;  // runs
   int workers = 0, builders = 0, devices = 0;
   int waiting_for_builder = 0, waiting_for_runner = 0;  // now
 

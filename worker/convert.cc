@@ -88,7 +88,7 @@ absl::StatusOr<DeviceFacts> CheckedFacts(const v1::DeviceDescription& device) {
 void ToProto(const Timing& timing, v1::Timing& message) {
   message.mutable_samples()->Assign(timing.samples.begin(), timing.samples.end());
   message.set_number(timing.number);
-  message.set_raced_out(timing.raced_out);
+  message.set_stopped_early(timing.stopped_early);
   message.set_build_seconds(timing.build_seconds);
   message.set_run_seconds(timing.run_seconds);
 }
@@ -97,7 +97,7 @@ Timing FromProto(const v1::Timing& message) {
   Timing timing;
   timing.samples.assign(message.samples().begin(), message.samples().end());
   timing.number = message.number();
-  timing.raced_out = message.raced_out();
+  timing.stopped_early = message.stopped_early();
   timing.build_seconds = message.build_seconds();
   timing.run_seconds = message.run_seconds();
   return timing;

@@ -37,7 +37,7 @@ std::string FaultOfTiming(const v1::MeasureRequest& request, const v1::Timing& t
                         " were asked for");
   }
   if (timing.number() < 1) return absl::StrCat("its timing has ", timing.number(), " launches");
-  if (timing.raced_out() && !request.timing().race()) return "it stopped early a candidate that was not to race";
+  if (timing.stopped_early() && !request.timing().race()) return "it stopped early a candidate that was not to race";
   for (const double sample : timing.samples()) {
     if (sample > 0 && sample <= kLongestSample) continue;  // false for NaN
     return absl::StrCat("a sample of its timing is ", sample, " s");

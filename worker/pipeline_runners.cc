@@ -18,10 +18,10 @@ void AddStages(const v1::RunStages& of_run, v1::RunStages& total) {
   total.set_fill_seconds(total.fill_seconds() + of_run.fill_seconds());
   total.set_first_run_seconds(total.first_run_seconds() + of_run.first_run_seconds());
   total.set_timing_seconds(total.timing_seconds() + of_run.timing_seconds());
-  total.set_lost_race_seconds(total.lost_race_seconds() + of_run.lost_race_seconds());
+  total.set_stopped_early_seconds(total.stopped_early_seconds() + of_run.stopped_early_seconds());
   total.set_check_seconds(total.check_seconds() + of_run.check_seconds());
   total.set_verify_seconds(total.verify_seconds() + of_run.verify_seconds());
-  total.set_lost_races(total.lost_races() + of_run.lost_races());
+  total.set_stopped_early(total.stopped_early() + of_run.stopped_early());
 }
 
 }  // namespace
@@ -189,7 +189,7 @@ void Pipeline::Impl::OnRunnerStartFailure(RunnerPlace& place, const SlotEvent& f
 
 void Pipeline::Impl::NoteBest(const Job& job) {
   Timing timing = FromProto(job.result.timing());
-  if (timing.samples.empty() || timing.raced_out) return;
+  if (timing.samples.empty() || timing.stopped_early) return;
   if (best_.size() >= kMaxBestTimes) best_.clear();
   double median = MedianSeconds(timing);
   auto [entry, added] = best_.emplace(RaceKey(job), median);

@@ -114,7 +114,7 @@ void Tracker::Impl::HandOver(Session& session, uint64_t lease, const RequestPtr&
 
 bool Tracker::Impl::SpeaksFor(const Request& request, const v1::MeasureResult& result, double race_seconds) {
   if (result.has_cancelled() || IsInfrastructure(result)) return false;
-  if (!result.timing().raced_out()) return true;
+  if (!result.timing().stopped_early()) return true;
   // Slower than that is slower than anything faster.
   return request.message.has_best_seconds() && request.message.best_seconds() <= race_seconds;
 }

@@ -59,7 +59,7 @@ class Measurer {
 
   // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
-  // Samples of the race; sets timing to them with raced_out when it is lost, and updates the estimate.
+  // Samples of the race; sets timing to them with stopped_early when it is lost, and updates the estimate.
   absl::Status Race(Timing& timing, double& estimate);
 
  private:
@@ -108,27 +108,27 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
     race.samples.push_back(sample);
   }
   estimate = MedianSeconds(race);
-  race.raced_out = estimate > kRaceFactor * options_.race_seconds;
+  race.stopped_early = estimate > kRaceFactor * options_.race_seconds;
   const bool cuda = device_.kind() == TargetKind::kCuda;
   const double longer_seconds = cuda ? kSecondRaceSecondsCuda : kSecondRaceSecondsHost;
-  if (!race.raced_out && options_.min_repeat_ms * 1e-3 > longer_seconds) {
+  if (!race.stopped_early && options_.min_repeat_ms * 1e-3 > longer_seconds) {
     const double factor = cuda ? kSecondRaceFactorCuda : kSecondRaceFactorHost;
     Timing second;
     const int64_t longer = PlansFor(estimate, longer_seconds, 1);
     second.number = longer * copies_;
     ASSIGN_OR_RETURN(estimate, Sample(longer));
     second.samples.push_back(estimate);
-    second.raced_out = estimate > factor * options_.race_seconds;
-    if (second.raced_out) race = std::move(second);
+    second.stopped_early = estimate > factor * options_.race_seconds;
+    if (second.stopped_early) race = std::move(second);
   }
-  if (race.raced_out) timing = std::move(race);
+  if (race.stopped_early) timing = std::move(race);
   return absl::OkStatus();
 }
 
 absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch) {
   Timing timing;
   if (options_.race_seconds > 0) RETURN_IF_ERROR(Race(timing, estimate));
-  if (!timing.raced_out) {
+  if (!timing.stopped_early) {
     const int repeat = std::max(1, options_.repeat);
     int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, options_.number);
     // No sample may take the whole of max_seconds.
@@ -140,8 +140,8 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
       timing.samples.push_back(sample);
       if (i > 0 || repeat == 1 || options_.race_seconds <= 0) continue;
       const bool cuda = device_.kind() == TargetKind::kCuda;
-      timing.raced_out = sample > (cuda ? kFullSampleFactorCuda : kFullSampleFactorHost) * options_.race_seconds;
-      if (timing.raced_out || (cuda && sample < options_.race_seconds / kFullSampleFactorCuda)) break;
+      timing.stopped_early = sample > (cuda ? kFullSampleFactorCuda : kFullSampleFactorHost) * options_.race_seconds;
+      if (timing.stopped_early || (cuda && sample < options_.race_seconds / kFullSampleFactorCuda)) break;
     }
   }
   timing.run_seconds = watch.seconds();
@@ -213,7 +213,7 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   Timing timing;
   timing.samples = {sample};
   timing.number = number;
-  timing.raced_out = true;
+  timing.stopped_early = true;
   timing.run_seconds = watch.seconds();
   return timing;
 }
@@ -246,7 +246,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
       Timing timing;
       RETURN_IF_ERROR(Measurer(device, {graph->plan.get()}, graph->runs, options).Race(timing, graph->estimate));
       timing.run_seconds = watch.seconds();
-      if (timing.raced_out) return timing;
+      if (timing.stopped_early) return timing;
     }
   }
   ASSIGN_OR_RETURN(maker.extra, SecondsOf(device, options.before, options.max_seconds));
@@ -272,7 +272,7 @@ absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double
     Timing timing;
     RETURN_IF_ERROR(Measurer(device, {&warm}, 1, options).Race(timing, estimate));
     timing.run_seconds = watch.seconds();
-    if (timing.raced_out) return timing;
+    if (timing.stopped_early) return timing;
   }
   ASSIGN_OR_RETURN(const ConstantsInTurns turns, ConstantsInTurns::Create(executable));
   std::vector<Plan*> plans = {&warm};

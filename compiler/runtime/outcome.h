@@ -45,7 +45,7 @@ enum class MeasureStage : uint8_t {
 struct Timing {
   std::vector<double> samples;  // raw repeats in order: seconds of one launch, the mean over `number` launches
   int64_t number = 1;           // launches of each sample
-  bool raced_out = false;       // stopped early, since clearly slower than the best: samples are few and short
+  bool stopped_early = false;   // since clearly slower than the best: samples are few and short
   double build_seconds = 0;     // wall clock of lowering and compiling
   double run_seconds = 0;       // wall clock of everything on the device, warm-up included
   bool operator==(const Timing&) const = default;

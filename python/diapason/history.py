@@ -22,7 +22,7 @@ class Record:
         workload, task: the key of what was measured, and its name for people.
         target, device: what it was compiled for, and the model of the device.
         median_us, samples_us: microseconds of a run.
-        raced_out: it was stopped early, since it was clearly slower than the best.
+        stopped_early: it was stopped early, since it was clearly slower than the best.
         trial: its position within its task.
         verification: "unknown", "ok", "failed" or "wrong_in_network".
         view, sketch: the algorithm, and the sketch: "winograd(4)", "winograd(4)/tile0".
@@ -38,7 +38,7 @@ class Record:
     device: str
     median_us: float
     samples_us: list[float]
-    raced_out: bool
+    stopped_early: bool
     trial: int
     verification: str
     view: str

@@ -144,7 +144,7 @@ nb::dict ToPython(const api::TuneResult& result) {
 nb::dict ToPython(const api::Record& record) {
   return Dict("id", record.id, "uuid", record.uuid, "workload", record.workload, "task", record.task, "target",
               record.target, "device", record.device, "median_us", record.median_us, "samples_us", record.samples_us,
-              "raced_out", record.raced_out, "trial", record.trial, "verification", record.verification, "view",
+              "stopped_early", record.stopped_early, "trial", record.trial, "verification", record.verification, "view",
               record.view, "sketch", record.sketch, "seed", record.seed, "created_at", record.created_at);
 }
 

@@ -70,9 +70,9 @@ TEST(SpreadMeter, KnowsTheMedianSpreadOfWholeMeasurements) {
   }
   EXPECT_EQ(meter.Typical(), 0) << "too few to tell";
   timing.samples = {1, 1, 9};
-  timing.raced_out = true;
+  timing.stopped_early = true;
   meter.Add(timing);
-  timing.raced_out = false;
+  timing.stopped_early = false;
   timing.samples = {1};
   meter.Add(timing);
   EXPECT_EQ(meter.Typical(), 0) << "these tell nothing";

@@ -13,9 +13,9 @@ using QueryTest = BackendTest;
 DIAPASON_ON_EVERY_BACKEND(StoreTest);
 DIAPASON_ON_EVERY_BACKEND(QueryTest);
 
-TuningRecord With(double seconds, Verified verified = Verified::kUnknown, bool raced_out = false) {
+TuningRecord With(double seconds, Verified verified = Verified::kUnknown, bool stopped_early = false) {
   TuningRecord record = TimedRecord("w", seconds);
-  std::get<Timing>(record.outcome).raced_out = raced_out;
+  std::get<Timing>(record.outcome).stopped_early = stopped_early;
   record.verified = verified;
   return record;
 }
@@ -218,7 +218,7 @@ TEST_P(QueryTest, BestOfATargetLeavesOtherTargetsOut) {
 
 TEST_P(QueryTest, ContendersGoBeforeThoseThatWereRacedOut) {
   auto history = Open(Path("h.db"));
-  ASSERT_TRUE(history->Append({With(1e-6, Verified::kUnknown, /*raced_out=*/true), With(2e-6)}).ok());
+  ASSERT_TRUE(history->Append({With(1e-6, Verified::kUnknown, /*stopped_early=*/true), With(2e-6)}).ok());
   EXPECT_EQ(history->Best("w", "NVIDIA H200").value()->id, 2);
   EXPECT_EQ(history->Info().value().workloads[0].best_seconds, 2e-6);
 }

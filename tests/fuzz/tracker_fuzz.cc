@@ -179,7 +179,7 @@ std::vector<std::string> FuzzSeeds() {
   report.add_outcomes()->set_lease(1);
   report.mutable_outcomes(0)->mutable_result()->mutable_timing()->add_samples(1e-3);
   report.mutable_outcomes(0)->mutable_result()->mutable_timing()->set_number(1);
-  report.mutable_outcomes(0)->mutable_result()->mutable_timing()->set_raced_out(true);
+  report.mutable_outcomes(0)->mutable_result()->mutable_timing()->set_stopped_early(true);
   v1::CancelRequest cancel;
   cancel.set_all(true);
   std::vector<std::string> seeds;

@@ -116,7 +116,7 @@ TEST(Measure, NumberGrowsUntilASampleIsLongEnough) {
   EXPECT_THAT(timing.samples, SizeIs(5));
   EXPECT_THAT(timing.samples, Each(DoubleNear(1e-3, 1e-9)));
   EXPECT_NEAR(timing.number, 20, 1);
-  EXPECT_FALSE(timing.raced_out);
+  EXPECT_FALSE(timing.stopped_early);
 }
 
 TEST(Measure, NumberIsALeast) {
@@ -145,7 +145,7 @@ TEST(Measure, NoSampleTakesAllTheTime) {
 TEST(Measure, ClearlySlowerCandidatesAreStoppedEarly) {
   FakeState state;  // 1 ms
   const Timing timing = Measure(state, Options(1, 10, 300, /*race_seconds=*/0.7e-3)).value();
-  EXPECT_TRUE(timing.raced_out);
+  EXPECT_TRUE(timing.stopped_early);
   EXPECT_FALSE(timing.samples.empty());
   EXPECT_THAT(timing.samples, Each(DoubleNear(1e-3, 1e-9)));
   EXPECT_LT(state.clock, 10e-3);
@@ -155,7 +155,7 @@ TEST(Measure, ContendersAreMeasuredInFull) {
   for (double best : {0.98e-3, 1e-3, 5e-3}) {
     FakeState state;
     const Timing timing = Measure(state, Options(1, 10, 300, best)).value();
-    EXPECT_FALSE(timing.raced_out) << best;
+    EXPECT_FALSE(timing.stopped_early) << best;
     EXPECT_THAT(timing.samples, SizeIs(10));
     EXPECT_NEAR(timing.number, 300, 2);
   }
@@ -164,7 +164,7 @@ TEST(Measure, ContendersAreMeasuredInFull) {
 TEST(Measure, CandidatesThatCannotWinGetOneLongerLook) {
   FakeState state;
   const Timing timing = Measure(state, Options(1, 10, 300, 0.92e-3)).value();
-  EXPECT_TRUE(timing.raced_out);
+  EXPECT_TRUE(timing.stopped_early);
   EXPECT_THAT(timing.samples, SizeIs(1));
   EXPECT_NEAR(timing.number, 20, 2);
 }
@@ -173,7 +173,7 @@ TEST(Measure, HopelessCandidatesRunOnlyAFewTimes) {
   FakeState state;
   state.kernel_seconds = 0.5;
   const Timing timing = Measure(state, Options(1, 10, 300, 1e-3)).value();
-  EXPECT_TRUE(timing.raced_out);
+  EXPECT_TRUE(timing.stopped_early);
   EXPECT_THAT(timing.samples, SizeIs(1));
   EXPECT_LE(state.kernels, 4);
 }
@@ -193,7 +193,7 @@ TEST(Measure, LongCudaKernelsAreToldApartByFewRuns) {
     TimingOptions options = Options(1, 3, 20, c.best);
     options.has_run = true;
     const Timing timing = Measure(state, options).value();
-    EXPECT_TRUE(timing.raced_out);
+    EXPECT_TRUE(timing.stopped_early);
     EXPECT_THAT(timing.samples, ElementsAre(DoubleNear(c.seconds, 0.05 * c.seconds)));
     EXPECT_LE(state.kernels, c.runs) << c.seconds;
   }
@@ -207,7 +207,7 @@ TEST(Measure, LongCudaContendersAreMeasuredInFull) {
     TimingOptions options = Options(1, 3, 20, kernel);
     options.has_run = true;
     const Timing timing = Measure(state, options).value();
-    EXPECT_FALSE(timing.raced_out);
+    EXPECT_FALSE(timing.stopped_early);
     EXPECT_THAT(timing.samples, SizeIs(3));
     EXPECT_GE(static_cast<double>(timing.number) * kernel, 18e-3);
     EXPECT_LT(state.clock, 90e-3);
@@ -224,7 +224,7 @@ TEST(Measure, CudaCandidatesBehindTheBestGetOneFullSample) {
     TimingOptions options = Options(1, 3, 20, kernel / 1.01);
     options.has_run = true;
     const Timing timing = Measure(state, options).value();
-    EXPECT_TRUE(timing.raced_out);
+    EXPECT_TRUE(timing.stopped_early);
     EXPECT_THAT(timing.samples, ElementsAre(DoubleNear(kernel, 1e-3 * kernel)));
     EXPECT_GE(static_cast<double>(timing.number) * kernel, 18e-3);
   }
@@ -239,7 +239,7 @@ TEST(Measure, ShortCudaKernelsLoseTheRaceWithTheirOwnTime) {
   TimingOptions options = Options(1, 3, 20, 10e-6);
   options.has_run = true;
   const Timing timing = Measure(state, options).value();
-  EXPECT_TRUE(timing.raced_out);
+  EXPECT_TRUE(timing.stopped_early);
   EXPECT_THAT(timing.samples, Each(DoubleNear(30e-6, 1.5e-6)));
   EXPECT_LT(state.clock, 2e-3);
 }
@@ -284,7 +284,7 @@ TEST(Measure, WhatComesBeforeARunIsNotMeasured) {
     EXPECT_THAT(Measure(state, options).value().samples,
                 Each(DoubleNear(kernel_seconds, 0.02 * (kernel_seconds + 7e-6))));
     options.race_seconds = kernel_seconds / 1.4;
-    EXPECT_TRUE(Measure(state, options).value().raced_out);
+    EXPECT_TRUE(Measure(state, options).value().stopped_early);
   }
 }
 

@@ -264,10 +264,10 @@ class FakeMeasurer : public Measurer {
   }
   size_t most_in_flight() const { return most_in_flight_; }
 
-  static MeasureOutcome Time(double seconds, bool raced_out = false) {
+  static MeasureOutcome Time(double seconds, bool stopped_early = false) {
     Timing timing;
     timing.samples = {seconds, seconds * 1.01, seconds * 0.99};
-    timing.raced_out = raced_out;
+    timing.stopped_early = stopped_early;
     timing.build_seconds = 0.1;
     timing.run_seconds = 0.05;
     MeasureOutcome outcome;

@@ -563,8 +563,8 @@ TEST_F(TunerTest, ARacedOutCandidateIsNeverTheBestWhileThereIsAContender) {
       });
   const auto report = Tune(network, Options(network, 120), &measurer);
   ASSERT_TRUE(report.ok());
-  EXPECT_FALSE(history_->Get(report->tasks[0].best_record)->timing()->raced_out);
-  EXPECT_FALSE(history_->Get(report->tasks[1].best_record)->timing()->raced_out);
+  EXPECT_FALSE(history_->Get(report->tasks[0].best_record)->timing()->stopped_early);
+  EXPECT_FALSE(history_->Get(report->tasks[1].best_record)->timing()->stopped_early);
 }
 
 TEST_F(TunerTest, AWrongResultIsNeverTheBest) {

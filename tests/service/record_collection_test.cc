@@ -120,7 +120,7 @@ TEST_F(RecordFilesTest, NamesTheDamagedLine) {
 TEST_F(RecordFilesTest, TheBestIsOfTheNearestDeviceAndTimedToTheEnd) {
   const ResolvedTarget h100 = On("cuda -arch=sm_90", "NVIDIA H100");
   TuningRecord raced = Of("cuda -arch=sm_90", "NVIDIA H100", "w", 1e-3);
-  std::get<Timing>(raced.outcome).raced_out = true;
+  std::get<Timing>(raced.outcome).stopped_early = true;
   const RecordCollection records = Collect(
       Line(Of("cuda -arch=sm_90", "NVIDIA H200", "w", 2e-3)) + Line(raced) +
       Line(Of("cuda -arch=sm_90", "NVIDIA H100", "w", 5e-3)) + Line(Of("cuda -arch=sm_90", "NVIDIA H100", "w", 4e-3)) +

@@ -171,11 +171,11 @@ TEST_F(CandidateTest, WhatLosesTheRaceRunsTwiceAndIsReadInPart) {
   ASSERT_TRUE(Run(v1::MEASURE_MODE_TIME, 0).has_timing());
   counts_.Reset();
   const v1::RunReply reply = Run(v1::MEASURE_MODE_TIME, 0.4e-3);
-  ASSERT_TRUE(reply.timing().raced_out());
+  ASSERT_TRUE(reply.timing().stopped_early());
   EXPECT_EQ(counts_.runs, 2);
   EXPECT_LE(counts_.out, kBytes / 8);
-  EXPECT_EQ(reply.stages().lost_races(), 1u);
-  EXPECT_GT(reply.stages().lost_race_seconds(), 0);
+  EXPECT_EQ(reply.stages().stopped_early(), 1u);
+  EXPECT_GT(reply.stages().stopped_early_seconds(), 0);
   EXPECT_EQ(reply.stages().timing_seconds(), 0);
 }
 
@@ -183,7 +183,7 @@ TEST_F(CandidateTest, FinalistsAreMeasuredAndReadInFull) {
   ASSERT_TRUE(Run(v1::MEASURE_MODE_TIME, 0).has_timing());
   counts_.Reset();
   const v1::RunReply reply = Run(v1::MEASURE_MODE_TIME, 1e-3);
-  ASSERT_FALSE(reply.timing().raced_out());
+  ASSERT_FALSE(reply.timing().stopped_early());
   EXPECT_EQ(reply.timing().samples_size(), 3);
   EXPECT_GE(counts_.runs, 60);
   EXPECT_EQ(counts_.out, kBytes);

@@ -291,17 +291,17 @@ TEST_F(PipelineTest, RacesAgainstTheBestKnown) {
   request.mutable_timing()->set_race(true);
   request.set_best_seconds(1e-4);
   Submit(request);
-  EXPECT_TRUE(box_.Wait(1).timing().raced_out());
+  EXPECT_TRUE(box_.Wait(1).timing().stopped_early());
   // The worker's own best counts as well.
   ExpectWorks();
   request.set_id(2);
   request.clear_best_seconds();
   Submit(request);
-  EXPECT_TRUE(box_.Wait(2).timing().raced_out());
+  EXPECT_TRUE(box_.Wait(2).timing().stopped_early());
   request.set_id(3);
   request.mutable_timing()->set_race(false);
   Submit(request);
-  EXPECT_FALSE(box_.Wait(3).timing().raced_out());
+  EXPECT_FALSE(box_.Wait(3).timing().stopped_early());
 }
 
 TEST_F(PipelineTest, DevicesOfAModelRaceAgainstEachOthersBest) {
@@ -315,7 +315,7 @@ TEST_F(PipelineTest, DevicesOfAModelRaceAgainstEachOthersBest) {
   EXPECT_EQ(box_.Wait(1).on().device(), "opencl:0");
   pipeline_->Submit(1, slow, box_.Taker());
   EXPECT_EQ(box_.Wait(2).on().device(), "opencl:1") << box_.Wait(2).DebugString();
-  EXPECT_TRUE(box_.Wait(2).timing().raced_out());
+  EXPECT_TRUE(box_.Wait(2).timing().stopped_early());
 }
 
 TEST_F(PipelineTest, CancelsWhatWaitsAndWhatRuns) {

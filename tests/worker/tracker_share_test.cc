@@ -177,7 +177,7 @@ TEST_F(TrackerShareTest, AStoppedRaceSpeaksForFasterBestsOnly) {
   ASSERT_TRUE(Submit(slower, {against(3, 2e-3)}).ok());
   ASSERT_TRUE(Submit(none, {against(4, 0)}).ok());
   v1::MeasureResult stopped = Timed(1.5e-3);
-  stopped.mutable_timing()->set_raced_out(true);
+  stopped.mutable_timing()->set_stopped_early(true);
   Report(worker, {{grants.at(0).lease(), stopped}});
   EXPECT_EQ(Results(a).size(), 1u);
   EXPECT_EQ(Results(faster).size(), 1u);
