@@ -121,7 +121,7 @@ class Builder {
   // Warns of the tasks of all plans that got the fallback schedule for want of a record: of each, or how many these
   // are.
   void TellDefaults() {
-    if (defaults_.size() > 1 && !options_.list_defaults) {
+    if (defaults_.size() > 1 && !options_.list_fallbacks) {
       defaults_ = {absl::StrCat(defaults_.size(), " of ", told_.size(), " tasks have no verified record on target ",
                                 resolved_.target.ToString(),
                                 "; their fallback schedules are used, which may be slow (--verbose lists them)")};
@@ -198,7 +198,7 @@ absl::Status TakeLatency(const BuildOptions& options, const std::string& history
   RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return absl::OkStatus();
-  plan.measured_us = Microseconds(*measured);
+  plan.latency_us = Microseconds(*measured);
   network.measured = *measured;
   network.tasks = tasks;
   if (history.empty()) return absl::OkStatus();
@@ -220,7 +220,7 @@ BuiltPlan Describe(const Built& built) {
     BuiltTask task;
     task.id = placed.task + 1;
     task.name = partition.tasks[placed.task].name;
-    task.weight = placed.weight;
+    task.count = placed.weight;
     task.workload = partition.tasks[placed.task].workload_key;
     task.record_source = kernels.record_source;
     if (HasRecordIds(kernels.record_source)) task.record = kernels.record;
@@ -233,9 +233,9 @@ BuiltPlan Describe(const Built& built) {
     plan.tasks.push_back(std::move(task));
   }
   plan.task_count = static_cast<int>(partition.tasks.size());
-  plan.default_count = static_cast<int>(defaults.size());
+  plan.fallback_count = static_cast<int>(defaults.size());
   plan.shipped_count = static_cast<int>(shipped.size());
-  for (const auto& [boundary, way] : built.assembly.other) plan.other_ways.push_back({boundary, way});
+  for (const auto& [boundary, way] : built.assembly.other) plan.fusion_choices.push_back({boundary, way});
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
   return plan;

@@ -9,7 +9,7 @@ NetworkCheck CheckOf(const NetworkCheckReport& report, const SymbolSizes& sizes)
   check.sizes = sizes;
   check.ok = report.right;
   check.max_rel_error = report.max_rel_error;
-  check.seconds = report.seconds;
+  check.elapsed_s = report.seconds;
   check.text = report.text;
   if (report.run_seconds > 0) check.latency_us = report.run_seconds * 1e6;
   for (const NetworkCheckReport::Wrong& one : report.wrong) {

@@ -43,13 +43,13 @@ absl::StatusOr<PackagePlanInfo> InfoOf(const Package& package) {
     one.name = task.name;
     one.workload = task.workload;
     one.count = runs[i];
-    one.kernels = static_cast<int64_t>(program.kernels.size());
+    one.kernel_count = static_cast<int64_t>(program.kernels.size());
     one.record_source = task.record_source;
     one.record = task.record_id();
     one.record_uuid = task.record_uuid;
     one.schedule = task.schedule;
     if (task.estimated_seconds > 0) one.estimated_us = task.estimated_seconds * 1e6;
-    info.kernels += one.count * one.kernels;
+    info.kernel_count += one.count * one.kernel_count;
     info.tasks.push_back(std::move(one));
   }
   return info;

@@ -33,13 +33,13 @@ absl::StatusOr<Task> Describe(const ::diapason::Task& task, const ResolvedTarget
                    TaskSpace::Create(task.dag, resolved.target, resolved.facts));
   Task described;
   described.name = task.name;
-  described.weight = task.weight;
+  described.count = task.weight;
   described.flops = task.dag.flops();
   described.workload = task.workload_key;
   for (int i = 0; i < space->size(); ++i) described.sketches.push_back(space->space(i).name());
   ASSIGN_OR_RETURN(const LoweredProgram lowered,
                    Lower(task.dag, space->DefaultSchedule(), resolved.target, resolved.facts));
-  described.kernels = static_cast<int64_t>(lowered.kernels.size());
+  described.kernel_count = static_cast<int64_t>(lowered.kernels.size());
   described.moves_data = OnlyMovesData(task.dag);
   return described;
 }
@@ -47,7 +47,7 @@ absl::StatusOr<Task> Describe(const ::diapason::Task& task, const ResolvedTarget
 PlanTasks Describe(const ImportedPlan& plan) {
   PlanTasks described{plan.combination.sizes, 0, 0, PaddingOf(plan.model.padding)};
   for (const ::diapason::Task& task : plan.model.cuts.partition.tasks) {
-    described.tasks += task.weight > 0 ? 1 : 0;
+    described.task_count += task.weight > 0 ? 1 : 0;
     described.flops += task.weight * task.dag.flops();
   }
   return described;

@@ -18,14 +18,14 @@ TaskProgress ProgressOf(const TaskReport& report, const Partition& partition) {
   task.id = report.id + 1;
   task.name = report.name;
   task.workload = partition.tasks[report.id].workload_key;
-  task.weight = report.weight;
+  task.count = report.weight;
   task.trials = report.trials;
   task.failed = report.failed;
   task.best_us = report.best_us;
-  task.default_us = report.default_us;
-  task.gflops = report.gflops;
+  task.fallback_us = report.fallback_us;
+  task.gflops_per_s = report.gflops_per_s;
   task.verified = report.verified;
-  if (report.best_record > 0) task.best_record = report.best_record;
+  if (report.best_record > 0) task.record = report.best_record;
   task.sketch = report.sketch;
   task.tuned = report.selected;
   return task;
@@ -33,15 +33,15 @@ TaskProgress ProgressOf(const TaskReport& report, const Partition& partition) {
 
 Progress ProgressOf(const TuneReport& report, const TuneSpec& spec, const Partition& partition) {
   Progress progress;
-  progress.seconds = report.seconds;
+  progress.elapsed_s = report.seconds;
   progress.trials = report.trials;
   progress.measured = report.measured;
   progress.failed = report.failed;
   progress.trial_limit = spec.trial_limit();
-  if (spec.seconds > 0) progress.seconds_limit = spec.seconds;
-  progress.seconds_left = report.seconds_left;
+  if (spec.seconds > 0) progress.time_limit_s = spec.seconds;
+  progress.time_left_s = report.seconds_left;
   progress.estimated_us = report.estimated_us;
-  progress.estimated_default_us = report.estimated_default_us;
+  progress.estimated_fallback_us = report.estimated_fallback_us;
   progress.candidates = report.stages.candidates;
   progress.errors = report.errors;
   for (const TaskReport& task : report.tasks) progress.tasks.push_back(ProgressOf(task, partition));
@@ -157,10 +157,10 @@ absl::StatusOr<TuneResult> Tune(const TuneOptions& options) {
   ASSIGN_OR_RETURN(const Tuned tuned, RunTuneJob(job));
   TuneResult result;
   result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
-  result.stopped = tuned.report.stopped;
+  result.stop_reason = tuned.report.stopped;
   result.cancelled = job.stop != nullptr && *job.stop;
   for (const WonBoundary& won : OtherWaysThatWon(tuned.work, tuned.report))
-    result.other_ways.push_back({won.boundary, won.way});
+    result.fusion_choices.push_back({won.boundary, won.way});
   result.checks = ChecksOf(tuned.checks);
   if (!result.cancelled) result.check_status = Verdict(tuned);
   return result;

@@ -53,7 +53,7 @@ def print_plan(parts):
 
 def machine_of(programs):
     devices = programs.diapason("devices", "--json")["devices"]
-    facts = [{"device": d["name"], "driver": d["driver"]} for d in devices if d["target"].startswith("cuda")]
+    facts = [{"device": d["device"], "driver": d["driver"]} for d in devices if d["target"].startswith("cuda")]
     return facts[0] if facts else {}
 
 

@@ -52,7 +52,7 @@ for network in "${networks[@]}"; do
 import json, statistics, sys
 
 folder, name = sys.argv[1:]
-us = {kind: statistics.median(json.load(open(f"{folder}/{kind}.{round}.json"))["latency_us"]["median"] for round in (1, 2, 3))
+us = {kind: statistics.median(json.load(open(f"{folder}/{kind}.{round}.json"))["latency"]["median_us"] for round in (1, 2, 3))
       for kind in ("shipped", "cold", "warm", "fallback")}
 print(name, *(f"{kind} {value:.1f} us" for kind, value in us.items()), f"shipped/cold {us['shipped'] / us['cold']:.3f}", sep=", ")
 PYTHON

@@ -92,9 +92,9 @@ for name, what in (("", "settings of tune"), ("steady_", "300 ms for each trial"
     for some, devices in (("one", first), ("two", f"{first},{second}")):
         run = read(name + some)
         workers = run["stages"]["workers"]
-        rates.append(run["measured"] / run["seconds"])
+        rates.append(run["measured"] / run["elapsed_s"])
         ratio[name] = rates[-1] / rates[0]
-        print(f"{devices if some == 'two' else what:<26}{run['measured']:>8}{run['seconds']:>9.1f}{rates[-1]:>10.2f}"
+        print(f"{devices if some == 'two' else what:<26}{run['measured']:>8}{run['elapsed_s']:>9.1f}{rates[-1]:>10.2f}"
               f"{workers['runner_utilisation']:>13.0%} {workers['builder_utilisation']:>14.0%} {ratio[name]:>7.2f}")
 met = all(value >= 1.9 for value in ratio.values())
 if os.path.exists(f"{folder}/times.json"):

@@ -21,7 +21,7 @@ for network in "${networks[@]}"; do
     python3 - "$network" "$folder/run.json" <<'PYTHON'
 import json, sys
 run = json.load(open(sys.argv[2]))
-print(f"{sys.argv[1]:16} {run['latency_us']['median']:12.1f} us   largest error {run['check']['max_rel_error']:.1e}   "
+print(f"{sys.argv[1]:16} {run['latency']['median_us']:12.1f} us   largest error {run['check']['max_rel_error']:.1e}   "
       f"check {'ok' if run['check']['ok'] else 'FAILED'}")
 PYTHON
   else

@@ -9,11 +9,11 @@
 #include "api/build_from.h"
 #include "base/check.h"
 #include "base/json.h"
-#include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
 #include "cli/document.h"
 #include "cli/flags.h"
+#include "cli/plan_json.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "compiler/graph/dims.h"
@@ -63,33 +63,32 @@ class ServiceSource : public api::RecordSource {
 
 Json JsonOf(const api::BuiltPlan& built) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
-  Json tasks = Json::array(), other = Json::array();
+  Json tasks = Json::array(), choices = Json::array();
   for (const api::BuiltTask& task : built.tasks) {
-    tasks.push_back({{"id", task.id},
-                     {"name", task.name},
-                     {"count", task.weight},
+    tasks.push_back({{"task_id", task.id},
+                     {"task", task.name},
+                     {"count", task.count},
                      {"workload", task.workload},
                      {"record", OrNull(task.record)},
                      {"record_source", text(task.record_source)},
                      {"record_uuid", text(task.record_uuid)},
-                     {"default", task.record_source.empty()},
+                     {"fallback", task.record_source.empty()},
                      {"schedule", task.schedule}});
     if (!task.writes.empty()) tasks.back()["writes"] = task.writes;
     if (task.estimated_us.has_value()) tasks.back()["estimated_us"] = *task.estimated_us;
   }
-  for (const api::OtherWay& one : built.other_ways) other.push_back({{"boundary", one.boundary}, {"way", one.way}});
-  Json report{{"other_ways", other},
+  for (const api::FusionChoice& one : built.fusion_choices)
+    choices.push_back({{"choice_point", one.choice_point}, {"alternative", one.alternative}});
+  Json report{{"fusion_choices", choices},
               {"tasks_us", OrNull(built.tasks_us)},
               {"estimated_us", OrNull(built.estimated_us)},
-              {"measured_us", OrNull(built.measured_us)},
+              {"latency_us", OrNull(built.latency_us)},
               {"tasks", tasks}};
   if (built.check.has_value()) report["check"] = CheckJson(*built.check);
   if (built.sizes.empty()) return report;
   report["sizes"] = built.sizes;
   report["padding"] = Json::object();
-  for (const auto& [symbol, padding] : built.padding)
-    report["padding"][symbol] = {
-        {"harmless", padding.harmless}, {"least", padding.least}, {"why_not", padding.why_not}};
+  for (const auto& [symbol, padding] : built.padding) report["padding"][symbol] = PaddingJson(padding);
   return report;
 }
 
@@ -99,7 +98,8 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
   Json report{{"out", built.out},
               {"target", built.target},
               {"libraries", libraries},
-              {"kernels", {{"used", built.kernels_used}, {"stored", built.kernels_stored}}}};
+              {"kernels_used", built.kernels_used},
+              {"kernels_stored", built.kernels_stored}};
   if (built.plans.front().sizes.empty()) {
     report.update(JsonOf(built.plans.front()));
   } else {
@@ -110,17 +110,18 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
 
 // "12 tasks, 3 with the best record, ...".
 void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
-  out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record"
+  out << Count(built.task_count, "task") << ", " << built.task_count - built.fallback_count << " with the best record"
       << (built.shipped_count == 0 ? "" : absl::StrCat(" (", built.shipped_count, " of these shipped with Diapason)"))
-      << ", " << built.default_count << " with the fallback schedule";
-  if (built.default_count == 0) out << "; estimated latency " << Duration(built.estimated_us.value_or(0) * 1e-6);
-  if (built.measured_us.has_value()) out << ", measured here " << Duration(*built.measured_us * 1e-6);
+      << ", " << built.fallback_count << " with the fallback schedule";
+  if (built.fallback_count == 0) out << "; estimated latency " << Duration(built.estimated_us.value_or(0) * 1e-6);
+  if (built.latency_us.has_value()) out << ", measured here " << Duration(*built.latency_us * 1e-6);
 }
 
 // What was chosen and found out beside it.
 void PrintMore(std::ostream& out, const api::BuiltPlan& built) {
-  for (const api::OtherWay& one : built.other_ways)
-    out << "fusion at " << one.boundary << ": " << one.way << ", which the history says is faster than the default\n";
+  for (const api::FusionChoice& one : built.fusion_choices)
+    out << "fusion at " << one.choice_point << ": " << one.alternative
+        << ", which the history says is faster than the default\n";
   if (built.check.has_value()) out << built.check->summary << "\n";
 }
 
@@ -144,7 +145,7 @@ void PrintPlans(std::ostream& out, const api::BuildReport& built) {
   std::map<std::string, std::string> refused;
   for (const api::BuiltPlan& plan : built.plans)
     for (const auto& [symbol, padding] : plan.padding)
-      if (!padding.harmless) refused.emplace(symbol, padding.why_not);
+      if (!padding.safe) refused.emplace(symbol, padding.reason);
   for (const auto& [symbol, why] : refused)
     out << "inputs between the sizes of " << symbol
         << " are refused, since padding is not known to be harmless: " << why << "\n";
@@ -171,7 +172,7 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
   options.build_timeout_seconds = flags.build_timeout;
   options.check = !flags.no_check;
   options.measure = !flags.no_measure;
-  options.list_defaults = flags.verbose;
+  options.list_fallbacks = flags.verbose;
   options.hooks = HooksOf(session);
   std::vector<std::unique_ptr<api::RecordSource>> service;
   if (!flags.service.empty()) service.push_back(std::make_unique<ServiceSource>(flags));

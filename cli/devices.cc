@@ -18,7 +18,7 @@ void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
   Json devices = Json::array();
   for (const DeviceListing& listing : listings) {
     const DeviceFacts& f = listing.facts;
-    devices.push_back({{"name", f.model},
+    devices.push_back({{"device", f.model},
                        {"target", listing.target},
                        {"uuid", f.uuid},
                        {"arch", f.arch},
@@ -31,16 +31,16 @@ void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
                        {"max_registers_per_thread", f.max_registers_per_thread},
                        {"max_threads_per_core", f.max_threads_per_core},
                        {"warp_size", f.warp_size},
-                       {"max_cluster", f.max_cluster},
+                       {"max_blocks_per_cluster", f.max_cluster},
                        {"vector_bytes", f.vector_bytes},
                        {"vector_registers", f.num_vector_registers},
                        {"l1_bytes", f.l1_bytes},
                        {"l2_bytes", f.l2_bytes},
                        {"l3_bytes", f.l3_bytes},
                        {"clock_hz", f.clock_hz},
-                       {"flops", f.flops},
-                       {"bandwidth", f.bandwidth},
-                       {"l2_bandwidth", f.l2_bandwidth},
+                       {"flops_per_s", f.flops},
+                       {"bytes_per_s", f.bandwidth},
+                       {"l2_bytes_per_s", f.l2_bandwidth},
                        {"launch_us", f.launch_seconds * 1e6}});
   }
   WriteDocument(out, "devices", {{"devices", devices}});

@@ -82,17 +82,17 @@ absl::StatusOr<Explanation> Explain(TuningRecord record) {
   return e;
 }
 
-Json MeasuredJson(const TuningRecord& record) {
+Json MeasurementJson(const TuningRecord& record) {
   if (const Timing* timing = record.timing()) {
     Json samples = Json::array();
     for (double sample : timing->samples) samples.push_back(sample * 1e6);
     return {{"median_us", MedianSeconds(*timing) * 1e6},
             {"samples_us", samples},
-            {"number", timing->number},
-            {"raced_out", timing->stopped_early}};
+            {"runs_per_sample", timing->number},
+            {"stopped_early", timing->stopped_early}};
   }
   const MeasureError& error = *record.error();
-  return {{"error", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
+  return {{"error_kind", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
 }
 
 }  // namespace
@@ -109,26 +109,26 @@ void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explana
 }
 
 Json ExplanationJson(const Explanation& e) {
-  Json decisions = Json::array(), features = Json::array();
-  for (const auto& [name, value] : e.decisions) decisions.push_back({{"name", name}, {"value", value}});
+  Json configuration = Json::array(), features = Json::array();
+  for (const auto& [name, value] : e.decisions) configuration.push_back({{"name", name}, {"value", value}});
   for (const auto& [name, value] : e.features) features.push_back({{"name", name}, {"value", value}});
   const bool recorded = e.record.id > 0;
-  Json json = {{"id", recorded ? Json(e.record.id) : Json(nullptr)},
+  Json json = {{"record", recorded ? Json(e.record.id) : Json(nullptr)},
                {"workload", e.record.workload_key},
                {"task", e.record.task_name},
                {"target", e.record.target},
                {"device", e.record.device_model},
                {"trial", recorded ? Json(e.record.trial) : Json(nullptr)},
-               {"view", e.schedule.view.ToString()},
+               {"algorithm", e.schedule.view.ToString()},
                {"sketch", e.schedule.sketch},
-               {"decisions", decisions},
+               {"configuration", configuration},
                {"steps", e.steps},
                {"computation", e.computation},
                {"rewrite", e.rewrite},
                {"loops", e.loops},
                {"source", e.source},
                {"predicted_us", e.record.predicted ? Json(*e.record.predicted * 1e6) : Json(nullptr)},
-               {"measured", recorded ? MeasuredJson(e.record) : Json(nullptr)},
+               {"measurement", recorded ? MeasurementJson(e.record) : Json(nullptr)},
                {"verified", e.record.verified == Verified::kOk},
                {"verification", VerifiedName(e.record.verified)}};
   if (e.analytic_seconds.has_value()) {

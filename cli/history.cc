@@ -52,16 +52,17 @@ Json InfoJson(const HistoryInfo& info) {
                          {"task", w.task_name},
                          {"target", w.target},
                          {"device", w.device_model},
-                         {"records", w.records},
+                         {"record_count", w.records},
                          {"failed", w.failed},
-                         {"verified", w.verified},
+                         {"verified_count", w.verified},
                          {"best_us", w.best_seconds ? Json(*w.best_seconds * 1e6) : Json(nullptr)}});
   }
-  for (const auto& d : info.devices) devices.push_back({{"device", d.model}, {"uuid", d.uuid}, {"records", d.records}});
-  for (const auto& n : info.networks) networks.push_back({{"network", n.name}, {"tasks", n.tasks}});
+  for (const auto& d : info.devices)
+    devices.push_back({{"device", d.model}, {"uuid", d.uuid}, {"record_count", d.records}});
+  for (const auto& n : info.networks) networks.push_back({{"network", n.name}, {"task_count", n.tasks}});
   return {{"schema_version", info.schema_version},
-          {"bytes", info.bytes},
-          {"records", info.records},
+          {"file_bytes", info.bytes},
+          {"record_count", info.records},
           {"failed", info.failed},
           {"runs", info.runs},
           {"first_at", Instant(info.first_at)},
@@ -108,7 +109,7 @@ absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
   if (flags.json) {
     WriteDocument(session.out, "history_check",
-                  {{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}});
+                  {{"ok", report.ok()}, {"record_count", report.records}, {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
     if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
@@ -162,7 +163,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
-    WriteDocument(session.out, "history_export", {{"records", report.records}, {"damaged", report.damaged}});
+    WriteDocument(session.out, "history_export", {{"record_count", report.records}, {"damaged", report.damaged}});
   } else {
     session.out << "exported " << Count(report.records, "record") << " to " << flags.out << "\n";
   }

@@ -92,10 +92,10 @@ Json PlanJson(const api::PackagePlanInfo& plan) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json tasks = Json::array();
   for (const api::PackageTaskInfo& task : plan.tasks) {
-    tasks.push_back({{"name", task.name},
+    tasks.push_back({{"task", task.name},
                      {"workload", task.workload},
                      {"count", task.count},
-                     {"kernels", task.kernels},
+                     {"kernel_count", task.kernel_count},
                      {"record", number(task.record)},
                      {"record_source", text(task.record_source)},
                      {"record_uuid", text(task.record_uuid)},
@@ -104,7 +104,7 @@ Json PlanJson(const api::PackagePlanInfo& plan) {
   }
   return {{"sizes", plan.sizes},
           {"padded_from", plan.padded},
-          {"kernels", plan.kernels},
+          {"kernel_count", plan.kernel_count},
           {"arena_bytes", plan.arena_bytes},
           {"estimated_us", number(plan.estimated_us)},
           {"tasks", tasks}};
@@ -142,7 +142,7 @@ void PrintTasks(std::ostream& out, const api::PackagePlanInfo& plan) {
   TextTable table(
       {{"task"}, {"count", true}, {"kernels", true}, {"estimated us", true}, {"record", true}, {"schedule"}});
   for (const api::PackageTaskInfo& task : plan.tasks) {
-    table.AddRow({Printable(task.name), absl::StrCat(task.count), absl::StrCat(task.kernels),
+    table.AddRow({Printable(task.name), absl::StrCat(task.count), absl::StrCat(task.kernel_count),
                   Digits(task.estimated_us.value_or(0)), RecordText(task.record, task.record_source),
                   Printable(task.schedule)});
   }
@@ -162,7 +162,7 @@ void PrintText(std::ostream& out, const api::PackageInfo& info) {
     const bool sized = !plan.sizes.empty();
     out << (sized ? absl::StrCat("plan ", Printable(SizesText(SymbolSizes(plan.sizes.begin(), plan.sizes.end()))), ": ")
                   : "")
-        << Count(plan.kernels, "kernel") << " in a run, " << Bytes(plan.arena_bytes)
+        << Count(plan.kernel_count, "kernel") << " in a run, " << Bytes(plan.arena_bytes)
         << " of memory for intermediate tensors";
     if (plan.estimated_us.has_value()) out << ", estimated latency " << Duration(*plan.estimated_us * 1e-6);
     out << PaddedText(plan) << "\n";

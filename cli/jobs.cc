@@ -93,7 +93,7 @@ ProgressSnapshot SnapshotOf(const v1::Job& job) {
     row.trials = task.trials();
     row.tuned = task.tuned();
     if (task.has_best_us()) row.best_seconds = task.best_us() * 1e-6;
-    if (task.has_default_us()) row.fallback_seconds = task.default_us() * 1e-6;
+    if (task.has_fallback_us()) row.fallback_seconds = task.fallback_us() * 1e-6;
     row.expected_seconds = task.expected_us() * 1e-6;
     s.tasks.push_back(std::move(row));
   }
@@ -284,7 +284,8 @@ void PrintJob(std::ostream& out, const v1::Job& job) {
   out << "\n";
   if (p.has_estimated_us()) {
     out << "latency    " << Duration(p.estimated_us() * 1e-6);
-    if (p.has_estimated_default_us()) out << ", with fallback schedules " << Duration(p.estimated_default_us() * 1e-6);
+    if (p.has_estimated_fallback_us())
+      out << ", with fallback schedules " << Duration(p.estimated_fallback_us() * 1e-6);
     out << "\n";
   }
   for (const auto& [kind, count] : p.errors()) out << "errors     " << kind << " " << count << "\n";
@@ -303,7 +304,7 @@ void PrintJobTasks(std::ostream& out, const v1::Job& job) {
                    {"sketch of the best"}});
   for (const v1::TaskProgress& task : job.progress().tasks()) {
     table.AddRow({absl::StrCat(task.id()), task.name(), absl::StrFormat("%g", task.weight()),
-                  absl::StrCat(task.trials()), Digits(task.default_us()), Digits(task.best_us()),
+                  absl::StrCat(task.trials()), Digits(task.fallback_us()), Digits(task.best_us()),
                   task.has_best_us() && !task.verified() ? task.sketch() + " (not verified)" : task.sketch()});
   }
   if (job.progress().tasks_size() > 0) out << "\n" << table.ToString();

@@ -28,7 +28,7 @@ void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
     for (const BuiltinOption& option : network.options) {
       options.push_back({{"name", option.name}, {"default", option.fallback}, {"help", option.help}});
     }
-    networks.push_back({{"name", network.name}, {"help", network.help}, {"options", options}});
+    networks.push_back({{"network", network.name}, {"help", network.help}, {"options", options}});
   }
   WriteDocument(out, "networks", {{"networks", networks}});
 }

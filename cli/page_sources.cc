@@ -56,7 +56,7 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
 Json PageJob(const v1::Job& job) {
   Json json = JobJson(job);
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
-  json["seconds_limit"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
+  json["time_limit_s"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
   return json;
 }
 

@@ -61,7 +61,7 @@ Json JsonOf(const ProfiledKernel& kernel, const PlanProfile& plan) {
             {"record", number(task.record_id())},
             {"record_source", task.record_source.empty() ? Json(nullptr) : Json(task.record_source)},
             {"schedule", task.schedule},
-            {"us", kernel.seconds * 1e6},
+            {"time_us", kernel.seconds * 1e6},
             {"share", kernel.seconds / plan.profile.latency_seconds},
             {"flops", kernel.work.has_value() ? Json(kernel.work->flops) : Json(nullptr)},
             {"bytes", kernel.work.has_value() ? Json(kernel.work->bytes) : Json(nullptr)},
@@ -69,9 +69,9 @@ Json JsonOf(const ProfiledKernel& kernel, const PlanProfile& plan) {
             {"gb_per_s", number(Rate(kernel, &KernelWork::bytes))},
             {"roofline", nullptr}};
   if (kernel.roofline.has_value())
-    json["roofline"] = {{"us", kernel.roofline->seconds * 1e6},
+    json["roofline"] = {{"limit_us", kernel.roofline->seconds * 1e6},
                         {"bound", kernel.roofline->compute ? "compute" : "memory"},
-                        {"reached", number(RooflineShare(kernel))}};
+                        {"fraction", number(RooflineShare(kernel))}};
   return json;
 }
 
@@ -100,10 +100,9 @@ Json JsonOf(const ProfileFlags& flags, const DeviceFacts& facts, const std::vect
   return {{"package", flags.package},
           {"network", manifest.network},
           {"target", manifest.target.ToString()},
-          {"device",
-           {{"model", facts.model},
-            {"peak_gflops_per_s", giga(plans.front().profile.flops)},
-            {"peak_gb_per_s", giga(plans.front().profile.bandwidth)}}},
+          {"device", facts.model},
+          {"peak_gflops_per_s", giga(plans.front().profile.flops)},
+          {"peak_gb_per_s", giga(plans.front().profile.bandwidth)},
           {"plans", list}};
 }
 

@@ -34,18 +34,19 @@ struct QueryFlags {
 void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
   Json list = Json::array();
   for (const api::Record& record : records) {
-    list.push_back({{"id", record.id},
+    list.push_back({{"record", record.id},
+                    {"record_uuid", record.uuid},
                     {"workload", record.workload},
                     {"task", record.task},
                     {"target", record.target},
                     {"device", record.device},
                     {"median_us", record.median_us},
                     {"samples_us", record.samples_us},
-                    {"raced_out", record.stopped_early},
+                    {"stopped_early", record.stopped_early},
                     {"trial", record.trial},
                     {"verified", record.verified()},
                     {"verification", record.verification},
-                    {"view", record.view},
+                    {"algorithm", record.algorithm},
                     {"sketch", record.sketch},
                     {"seed", absl::StrCat(record.seed)},
                     {"count", OrNull(record.count)},

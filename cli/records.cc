@@ -110,9 +110,9 @@ Json GroupJson(const Group& group) {
   return {{"file", group.file},
           {"target", group.target},
           {"device", group.device},
-          {"records", group.records},
-          {"workloads", group.workloads.size()},
-          {"networks", group.networks},
+          {"record_count", group.records},
+          {"workload_count", group.workloads.size()},
+          {"network_names", group.networks},
           {"first_at", Instant(group.first_at)},
           {"last_at", Instant(group.last_at)},
           {"versions", group.versions}};
@@ -195,7 +195,7 @@ absl::Status RunCheck(const RecordsFlags& flags, Session& session) {
   }
   if (flags.json) {
     WriteDocument(session.out, "record_files_check",
-                  {{"ok", problems.empty()}, {"records", checked}, {"problems", problems}});
+                  {{"ok", problems.empty()}, {"record_count", checked}, {"problems", problems}});
   } else {
     for (const std::string& problem : problems) session.out << problem << "\n";
     if (problems.empty())
@@ -292,7 +292,8 @@ absl::Status RunAdd(const RecordsFlags& flags, Session& session) {
   int64_t added = 0;
   for (const auto& [uuid, one] : kept) added += before.contains(uuid) ? 0 : 1;
   if (flags.json) {
-    WriteDocument(session.out, "record_files_add", {{"file", flags.out}, {"records", kept.size()}, {"added", added}});
+    WriteDocument(session.out, "record_files_add",
+                  {{"file", flags.out}, {"record_count", kept.size()}, {"added", added}});
   } else {
     session.out << flags.out << " has " << Count(static_cast<int64_t>(kept.size()), "record") << ", " << added
                 << " of them new\n";

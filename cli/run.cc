@@ -147,9 +147,9 @@ struct RunReport {
 
 Json LatencyJson(const PackageBench& bench) {
   const RunStatistics d = StatisticsOf(bench.runs);
-  return {{"runs", bench.runs.size()}, {"mean", d.mean * 1e6}, {"median", d.p50 * 1e6},
-          {"std", d.std * 1e6},        {"min", d.min * 1e6},   {"max", d.max * 1e6},
-          {"p50", d.p50 * 1e6},        {"p90", d.p90 * 1e6},   {"p99", d.p99 * 1e6}};
+  return {{"runs", bench.runs.size()}, {"mean_us", d.mean * 1e6}, {"median_us", d.p50 * 1e6},
+          {"std_us", d.std * 1e6},     {"min_us", d.min * 1e6},   {"max_us", d.max * 1e6},
+          {"p50_us", d.p50 * 1e6},     {"p90_us", d.p90 * 1e6},   {"p99_us", d.p99 * 1e6}};
 }
 
 Json ThroughputJson(const PackageBench& bench) {
@@ -182,11 +182,11 @@ Json JsonOf(const RunReport& report) {
     outputs.push_back({{"name", port.name}, {"shape", port.shape}, {"dtype", NameOf(port.dtype)}});
   }
   Json json;
-  if (!report.sizes.empty()) json = {{"sizes", report.sizes}, {"given", report.given}};
+  if (!report.sizes.empty()) json = {{"sizes", report.sizes}, {"input_sizes", report.given}};
   json["outputs"] = outputs;
   json["paths"] = report.paths;
   if (report.bench.has_value()) {
-    json["latency_us"] = LatencyJson(*report.bench);
+    json["latency"] = LatencyJson(*report.bench);
     json["throughput"] = ThroughputJson(*report.bench);
   }
   if (report.tasks_seconds > 0) json["tasks_us"] = report.tasks_seconds * 1e6;

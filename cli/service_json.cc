@@ -15,15 +15,15 @@ Json JobJson(const v1::Job& job) {
   Json tasks = Json::array(), errors = Json::object();
   auto number = [](bool has, double value) { return has ? Json(value) : Json(nullptr); };
   for (const v1::TaskProgress& task : p.tasks()) {
-    tasks.push_back({{"id", task.id()},
-                     {"name", task.name()},
+    tasks.push_back({{"task_id", task.id()},
+                     {"task", task.name()},
                      {"count", task.weight()},
                      {"trials", task.trials()},
                      {"failed", task.failed()},
                      {"best_us", number(task.has_best_us(), task.best_us())},
-                     {"default_us", number(task.has_default_us(), task.default_us())},
+                     {"fallback_us", number(task.has_fallback_us(), task.fallback_us())},
                      {"verified", task.verified()},
-                     {"record", task.record()},
+                     {"record", task.record() > 0 ? Json(task.record()) : Json(nullptr)},
                      {"sketch", task.sketch()}});
   }
   for (const auto& [kind, count] : p.errors()) errors[kind] = count;
@@ -32,10 +32,10 @@ Json JobJson(const v1::Job& job) {
     const v1::NetworkCheckOutcome& c = p.network_check();
     check = {{"ok", c.right()},
              {"text", c.text()},
-             {"seconds", c.seconds()},
+             {"elapsed_s", c.seconds()},
              {"latency_us", number(c.latency_us() > 0, c.latency_us())},
-             {"wrong_records", Json::array()}};
-    for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
+             {"problems", Json::array()}};
+    for (const std::string& sentence : c.wrong_records()) check["problems"].push_back(sentence);
   }
   Json dims = Json::object();
   for (const auto& [symbol, sizes] : job.spec().dims())
@@ -55,15 +55,15 @@ Json JobJson(const v1::Job& job) {
           {"trials", p.trials()},
           {"measured", p.measured()},
           {"failed", p.failed()},
-          {"seconds", p.seconds()},
+          {"elapsed_s", p.seconds()},
           {"trials_per_s", p.trials_per_second()},
           {"estimated_us", number(p.has_estimated_us(), p.estimated_us())},
-          {"estimated_default_us", number(p.has_estimated_default_us(), p.estimated_default_us())},
+          {"estimated_fallback_us", number(p.has_estimated_fallback_us(), p.estimated_fallback_us())},
           {"tasks", tasks},
           {"errors", errors},
-          {"stopped", p.stopped()},
+          {"stop_reason", p.stopped()},
           {"warnings", std::vector<std::string>(p.warnings().begin(), p.warnings().end())},
-          {"network_check", check}};
+          {"check", check}};
 }
 
 bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
@@ -71,8 +71,8 @@ bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1)
 Json FleetJson(const FleetStatus& status) {
   Json models = Json::array(), devices = models, queues = models;
   for (const auto& m : status.models) {
-    models.push_back({{"kind", m.kind},
-                      {"model", m.model},
+    models.push_back({{"target_kind", m.kind},
+                      {"device", m.model},
                       {"total", m.total},
                       {"free", m.free},
                       {"pending", m.pending},
@@ -84,12 +84,12 @@ Json FleetJson(const FleetStatus& status) {
     devices.push_back({{"host", d.host},
                        {"worker", d.worker},
                        {"labels", labels},
-                       {"device", d.name},
+                       {"name", d.name},
                        {"target", d.target},
-                       {"model", d.model},
+                       {"device", d.model},
                        {"uuid", d.uuid},
                        {"state", d.state},
-                       {"why", d.why},
+                       {"reason", d.why},
                        {"leases", d.leases},
                        {"runs", d.runs},
                        {"trials_per_s", d.trials_per_second},
@@ -101,14 +101,14 @@ Json FleetJson(const FleetStatus& status) {
                        {"last_seen_s", d.last_seen_seconds}});
   }
   for (const auto& q : status.queues) {
-    queues.push_back({{"name", q.name},
+    queues.push_back({{"queue", q.name},
                       {"priority", q.priority},
                       {"weight", q.weight},
                       {"pending", q.pending},
                       {"leased", q.leased},
                       {"done", q.done}});
   }
-  return Json{{"models", models}, {"devices", devices}, {"queues", queues}};
+  return Json{{"device_models", models}, {"devices", devices}, {"queues", queues}};
 }
 
 }  // namespace diapason

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
+#include "cli/plan_json.h"
 #include "cli/table.h"
 #include "compiler/graph/dims.h"
 #include "diapason/compiler.h"
@@ -39,24 +40,23 @@ Json InputsJson(const std::vector<api::ModelInput>& inputs) {
 void PrintJson(std::ostream& out, const api::TaskList& list) {
   Json tasks = Json::array(), all_plans = Json::array();
   for (const api::Task& task : list.tasks) {
-    tasks.push_back({{"id", task.id},
-                     {"name", task.name},
-                     {"count", task.weight},
+    tasks.push_back({{"task_id", task.id},
+                     {"task", task.name},
+                     {"count", task.count},
                      {"gflop", task.flops / 1e9},
                      {"workload", task.workload},
-                     {"sketches", task.sketches.size()},
+                     {"sketch_count", task.sketches.size()},
                      {"sketch_names", task.sketches},
-                     {"kernels", task.kernels},
+                     {"kernel_count", task.kernel_count},
                      {"moves_data", task.moves_data}});
   }
   for (const api::PlanTasks& plan : list.plans) {
     Json padding = Json::object();
-    for (const auto& [symbol, found] : plan.padding)
-      padding[symbol] = {{"harmless", found.harmless},
-                         {"least", found.harmless ? Json(found.least) : Json(nullptr)},
-                         {"why_not", found.why_not}};
-    all_plans.push_back(
-        {{"sizes", Json::object()}, {"tasks", plan.tasks}, {"gflop", plan.flops / 1e9}, {"padding", padding}});
+    for (const auto& [symbol, found] : plan.padding) padding[symbol] = PaddingJson(found);
+    all_plans.push_back({{"sizes", Json::object()},
+                         {"task_count", plan.task_count},
+                         {"gflop", plan.flops / 1e9},
+                         {"padding", padding}});
     for (const auto& [symbol, size] : plan.sizes) all_plans.back()["sizes"][symbol] = size;
   }
   WriteDocument(out, "tasks",
@@ -74,14 +74,14 @@ void PrintInputs(std::ostream& out, const std::vector<api::ModelInput>& inputs) 
 }
 
 void PrintPlan(std::ostream& out, const api::PlanTasks& plan) {
-  out << "plan " << SizesText(plan.sizes) << ": " << Count(plan.tasks, "task") << ", "
+  out << "plan " << SizesText(plan.sizes) << ": " << Count(plan.task_count, "task") << ", "
       << absl::StrFormat("%.3f", plan.flops / 1e9) << " GFLOP\n";
   for (const auto& [symbol, padding] : plan.padding) {
     const int64_t size = plan.sizes.contains(symbol) ? plan.sizes.at(symbol) : 0;
-    if (size == padding.least) continue;  // nothing lies between this size and the next smaller one
+    if (size == padding.min_size) continue;  // nothing lies between this size and the next smaller one
     out << "  "
-        << (padding.harmless ? absl::StrCat("inputs from ", symbol, "=", padding.least, " on are padded")
-                             : absl::StrCat("inputs are not padded along ", symbol, ": ", padding.why_not))
+        << (padding.safe ? absl::StrCat("inputs from ", symbol, "=", padding.min_size, " on are padded")
+                         : absl::StrCat("inputs are not padded along ", symbol, ": ", padding.reason))
         << "\n";
   }
 }
@@ -92,13 +92,13 @@ void PrintText(std::ostream& out, const api::TaskList& list) {
   double total = 0;
   int64_t kernels = 0, moving = 0, other = 0;
   for (const api::Task& task : list.tasks) {
-    total += static_cast<double>(task.weight) * task.flops;
-    kernels += task.weight * task.kernels;
-    if (task.moves_data) moving += task.weight * task.kernels;
-    if (task.weight == 0) ++other;
-    table.AddRow({absl::StrCat(task.id), task.name, absl::StrCat(task.weight),
-                  absl::StrFormat("%.4f", task.flops / 1e9), absl::StrCat(task.sketches.size()),
-                  absl::StrCat(task.kernels, task.moves_data ? "*" : ""), task.workload});
+    total += static_cast<double>(task.count) * task.flops;
+    kernels += task.count * task.kernel_count;
+    if (task.moves_data) moving += task.count * task.kernel_count;
+    if (task.count == 0) ++other;
+    table.AddRow({absl::StrCat(task.id), task.name, absl::StrCat(task.count), absl::StrFormat("%.4f", task.flops / 1e9),
+                  absl::StrCat(task.sketches.size()), absl::StrCat(task.kernel_count, task.moves_data ? "*" : ""),
+                  task.workload});
   }
   PrintInputs(out, list.inputs);
   out << table.ToString() << Count(static_cast<int64_t>(list.tasks.size()) - other, "task") << ", "

@@ -17,10 +17,10 @@
 #include "api/tune_job.h"
 #include "base/check.h"
 #include "base/json.h"
-#include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/interrupt.h"
+#include "cli/plan_json.h"
 #include "cli/progress.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -61,7 +61,7 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec) {
     row.trials = task.trials;
     row.tuned = task.selected;
     if (task.best_us.has_value()) row.best_seconds = *task.best_us * 1e-6;
-    if (task.default_us.has_value()) row.fallback_seconds = *task.default_us * 1e-6;
+    if (task.fallback_us.has_value()) row.fallback_seconds = *task.fallback_us * 1e-6;
     row.expected_seconds = task.expected_us * 1e-6;
     s.tasks.push_back(std::move(row));
   }
@@ -121,37 +121,38 @@ Json WorkersJson(MeasureClient& client) {
           {"builds", s->builds},
           {"builds_per_s", s->builds_per_second()},
           {"builder_utilisation", s->builder_utilisation()},
-          {"devices", s->devices},
+          {"device_count", s->devices},
           {"runs", s->runs},
           {"runs_per_s", s->runs_per_second()},
           {"runner_utilisation", s->runner_utilisation()},
-          {"lost_races", s->stopped_early},
-          {"run_seconds",
-           {{"load", run.load},
-            {"fill", run.fill},
-            {"first_run", run.first_run},
-            {"timing", run.timing},
-            {"lost_race", run.stopped_early},
-            {"check", run.check},
-            {"verify", run.verify}}},
+          {"runs_stopped_early", s->stopped_early},
+          {"run_phases",
+           {{"load_s", run.load},
+            {"fill_s", run.fill},
+            {"first_run_s", run.first_run},
+            {"timing_s", run.timing},
+            {"stopped_early_s", run.stopped_early},
+            {"check_s", run.check},
+            {"verify_s", run.verify}}},
           {"builder_restarts", s->builder_restarts},
           {"runner_restarts", s->runner_restarts}};
 }
 
-Json BoundariesJson(const TuneReport& report, const TuneWork& work) {
-  Json boundaries = Json::array();
+Json ChoicePointsJson(const TuneReport& report, const TuneWork& work) {
+  Json points = Json::array();
   for (size_t b = 0; b < work.boundaries.size(); ++b) {
-    Json ways = Json::array();
+    Json alternatives = Json::array();
     for (int w : work.tried[b]) {
       Json ids = Json::array();
       for (const auto& [task, times] : work.boundaries[b].ways[w].tasks) ids.push_back(task + 1);
-      ways.push_back({{"name", work.boundaries[b].ways[w].name}, {"tasks", ids}});
+      alternatives.push_back({{"alternative", work.boundaries[b].ways[w].name}, {"task_ids", ids}});
     }
     const int best = work.tried[b][report.ways[b]];
-    boundaries.push_back(
-        {{"name", work.boundaries[b].name}, {"ways", ways}, {"best", work.boundaries[b].ways[best].name}});
+    points.push_back({{"choice_point", work.boundaries[b].name},
+                      {"alternatives", alternatives},
+                      {"best", work.boundaries[b].ways[best].name}});
   }
-  return boundaries;
+  return points;
 }
 
 void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client,
@@ -159,33 +160,32 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
   const Partition& partition = work.partition;
   Json tasks = Json::array(), errors = Json::object();
   for (const TaskReport& task : report.tasks) {
-    tasks.push_back(
-        {{"id", task.id + 1},
-         {"name", task.name},
-         {"count", task.weight},
-         {"trials", task.trials},
-         {"failed", task.failed},
-         {"best_us", OrNull(task.best_us)},
-         {"gflops", OrNull(task.gflops)},
-         {"default_us", OrNull(task.default_us)},
-         {"verified", task.verified},
-         {"record", task.best_record},
-         {"sketch", task.sketch},
-         {"winner", task.best_us.has_value() ? Json{{"view", task.view}, {"sketch", task.sketch}} : Json(nullptr)},
-         {"workload", partition.tasks[task.id].workload_key}});
+    tasks.push_back({{"task_id", task.id + 1},
+                     {"task", task.name},
+                     {"count", task.weight},
+                     {"trials", task.trials},
+                     {"failed", task.failed},
+                     {"best_us", OrNull(task.best_us)},
+                     {"gflops_per_s", OrNull(task.gflops_per_s)},
+                     {"fallback_us", OrNull(task.fallback_us)},
+                     {"verified", task.verified},
+                     {"record", task.best_record > 0 ? Json(task.best_record) : Json(nullptr)},
+                     {"algorithm", task.view},
+                     {"sketch", task.sketch},
+                     {"workload", partition.tasks[task.id].workload_key}});
   }
   for (const auto& [kind, count] : report.errors) errors[kind] = count;
   const StageReport& s = report.stages;
   Json json{{"trials", report.trials},
             {"measured", report.measured},
             {"failed", report.failed},
-            {"seconds", report.seconds},
+            {"elapsed_s", report.seconds},
             {"trials_per_s", report.trials_per_s},
             {"tasks_us", OrNull(report.tasks_us)},
             {"estimated_us", OrNull(report.estimated_us)},
-            {"estimated_default_us", OrNull(report.estimated_default_us)},
+            {"estimated_fallback_us", OrNull(report.estimated_fallback_us)},
             {"tasks", tasks},
-            {"boundaries", BoundariesJson(report, work)},
+            {"choice_points", ChoicePointsJson(report, work)},
             {"stages",
              {{"search_s", s.search_s},
               {"build_s", s.build_s},
@@ -199,7 +199,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
               {"confirmations", s.confirmations},
               {"workers", WorkersJson(client)}}},
             {"errors", errors},
-            {"stopped", report.stopped}};
+            {"stop_reason", report.stopped}};
   for (const PlanCheck& check : checks) {
     Json one = CheckJson(api::CheckOf(check.report, check.sizes));
     if (check.sizes.empty()) {
@@ -279,8 +279,8 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   } else {
     out << LatencyText(report);
   }
-  if (report.expected_default_us > 0)
-    out << ", with fallback schedules " << Duration(report.expected_default_us * corrected * 1e-6);
+  if (report.expected_fallback_us > 0)
+    out << ", with fallback schedules " << Duration(report.expected_fallback_us * corrected * 1e-6);
   out << "\n"
       << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "

@@ -79,9 +79,9 @@ import json, sys
 default, tuned = (json.load(open(path)) for path in sys.argv[1:3])
 print(f"\n{sys.argv[3]} on {sys.argv[4]}, outputs compared with the reference implementation:")
 for name, report in (("default", default), ("tuned", tuned)):
-    latency, check = report["latency_us"], report["check"]
-    print(f"  {name:8} {latency['median'] / 1e3:10.3f} ms   largest error {check['max_abs_error']:.2e}")
-print(f"  tuning made it {default['latency_us']['median'] / tuned['latency_us']['median']:.2f} times as fast")
+    latency, check = report["latency"], report["check"]
+    print(f"  {name:8} {latency['median_us'] / 1e3:10.3f} ms   largest error {check['max_abs_error']:.2e}")
+print(f"  tuning made it {default['latency']['median_us'] / tuned['latency']['median_us']:.2f} times as fast")
 PYTHON
 echo "the history is in $history, the package in $out/tuned"
 cat <<NEXT

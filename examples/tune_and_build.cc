@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   tuning.progress = [&](const diapason::api::Progress& progress) {
     if (progress.trials < told + 10) return;
     told = progress.trials;
-    std::printf("%.0f s, %lld trials, estimate %.3f ms\n", progress.seconds, static_cast<long long>(progress.trials),
+    std::printf("%.0f s, %lld trials, estimate %.3f ms\n", progress.elapsed_s, static_cast<long long>(progress.trials),
                 progress.estimated_us.value_or(0) / 1e3);
   };
   const absl::StatusOr<diapason::api::TuneResult> tuned = diapason::api::Tune(tuning);

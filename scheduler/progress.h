@@ -19,11 +19,11 @@ struct TaskReport {
   int64_t failed = 0;  // of these; those whose result was wrong included
   int64_t in_flight = 0;
   // Microseconds. The best is one that is verified, or, marked by `verified`, the best that is not refuted.
-  std::optional<double> best_us, default_us;
+  std::optional<double> best_us, fallback_us;
   // The best, or what is expected of the fallback schedule while nothing of the task is timed: the analytic estimate,
   // scaled by how far it was off for the fallback schedules that are.
   double expected_us = 0;
-  std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
+  std::optional<double> gflops_per_s;  // of the best, 1e9 floating point operations a second
   bool verified = false;
   int64_t best_record = 0;   // its id in the history; 0: none
   std::string view, sketch;  // of the best: "winograd(4)" and "winograd(4)/tile0", "library" and "library/cudnn"
@@ -52,10 +52,10 @@ struct TuneReport {
   std::optional<double> tasks_us;
   // The same, corrected by what the network took from end to end when that was last measured (History::Latency).
   std::optional<double> estimated_us;
-  std::optional<double> estimated_default_us;  // with the default fusion
+  std::optional<double> estimated_fallback_us;  // with the default fusion
   // As estimated_us, with what is expected of tasks that have no result; known from the start.
   double expected_us = 0;
-  double expected_default_us = 0;
+  double expected_fallback_us = 0;
   std::vector<int> ways;  // by TunerOptions::choices: the best so far
   std::vector<TaskReport> tasks;
   StageReport stages;

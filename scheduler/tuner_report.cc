@@ -16,14 +16,14 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   report.in_flight = trials_pending_[task.id()];
   report.selected = scheduled_as_[task.id()] >= 0;
   report.done = !report.selected || scheduler_->done(scheduled_as_[task.id()]);
-  if (task.default_seconds() > 0) report.default_us = task.default_seconds() * 1e6;
+  if (task.default_seconds() > 0) report.fallback_us = task.default_seconds() * 1e6;
   int best = task.Best(true);
   report.verified = best >= 0;
   if (best < 0) best = task.Best(false);
   if (best < 0) return report;
   const TrialResult& result = task.results()[best];
   report.best_us = result.seconds * 1e6;
-  report.gflops = task.flops() / result.seconds / 1e9;
+  report.gflops_per_s = task.flops() / result.seconds / 1e9;
   report.best_record = result.record;
   report.sketch = result.sketch;
   report.view = result.sketch.substr(0, result.sketch.find('/'));
@@ -49,14 +49,14 @@ TuneReport Tuner::Impl::Report() const {
     report.tasks.push_back(ReportOf(*task));
     TaskReport& one = report.tasks.back();
     const double expected_default =
-        one.default_us.value_or(analytic_error * task->default_candidate().analytic_seconds * 1e6);
+        one.fallback_us.value_or(analytic_error * task->default_candidate().analytic_seconds * 1e6);
     one.expected_us = one.best_us.value_or(expected_default);
     report.expected_us += one.weight * one.expected_us * correction_;
-    report.expected_default_us += task->weight() * expected_default * correction_;
+    report.expected_fallback_us += task->weight() * expected_default * correction_;
     all_best = all_best && (one.best_us || one.weight == 0);
-    all_default = all_default && (one.default_us || task->weight() == 0);
+    all_default = all_default && (one.fallback_us || task->weight() == 0);
     best += one.weight * one.best_us.value_or(0);
-    before += task->weight() * one.default_us.value_or(0);
+    before += task->weight() * one.fallback_us.value_or(0);
     if (!one.selected) continue;
     report.trials += one.trials;
     report.failed += one.failed;
@@ -66,7 +66,7 @@ TuneReport Tuner::Impl::Report() const {
   for (size_t c = 0; c < ways.size(); ++c) report.ways[choices_[c]] = ways[c];
   if (all_best) report.tasks_us = best;
   if (all_best) report.estimated_us = best * correction_;
-  if (all_default) report.estimated_default_us = before * correction_;
+  if (all_default) report.estimated_fallback_us = before * correction_;
   report.measured = measured_ - replays_;
   report.in_flight = static_cast<int64_t>(pending_.size());
   report.seconds = options_.clock() - started_;

@@ -17,7 +17,7 @@ void FillTask(const TaskReport& report, double flops, v1::TaskProgress& task) {
   task.set_trials(report.trials);
   task.set_failed(report.failed);
   if (report.best_us.has_value()) task.set_best_us(*report.best_us);
-  if (report.default_us.has_value()) task.set_default_us(*report.default_us);
+  if (report.fallback_us.has_value()) task.set_fallback_us(*report.fallback_us);
   task.set_expected_us(report.expected_us);
   task.set_verified(report.verified);
   task.set_record(report.best_record);
@@ -67,7 +67,7 @@ void JobListener::Tell(const TuneReport& report) {
   progress.set_in_flight(report.in_flight);
   progress.set_trials_per_second(report.trials_per_s);
   if (report.estimated_us.has_value()) progress.set_estimated_us(*report.estimated_us);
-  if (report.estimated_default_us.has_value()) progress.set_estimated_default_us(*report.estimated_default_us);
+  if (report.estimated_fallback_us.has_value()) progress.set_estimated_fallback_us(*report.estimated_fallback_us);
   progress.set_expected_us(report.expected_us);
   for (const TaskReport& task : report.tasks)
     FillTask(task, partition_.tasks[task.id].dag.flops(), *progress.add_tasks());

@@ -14,8 +14,8 @@
 namespace diapason {
 namespace {
 
-constexpr char kSnapshotSchema[] = "diapason.page.history/1";
-constexpr char kChangeSchema[] = "diapason.page.change/1";
+constexpr char kSnapshotSchema[] = "diapason.page.history/2";
+constexpr char kChangeSchema[] = "diapason.page.change/2";
 constexpr double kMicro = 1e6;
 
 // With nine significant digits, which keeps the document small: shown are four.
@@ -77,7 +77,7 @@ absl::Status HistoryFeed::Reload() {
 int HistoryFeed::AddWorkload(const std::string& key, const std::string& name, const std::string& bytes) {
   return workloads_.Of(key, [&] {
     const std::optional<TaskFacts> facts = FactsOfWorkload(bytes);
-    Json json = {{"key", key}, {"name", name}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}};
+    Json json = {{"workload", key}, {"task", name}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}};
     if (!facts.has_value()) return json;
     json["flops"] = facts->flops;
     json["bytes"] = facts->bytes;
@@ -97,10 +97,10 @@ absl::Status HistoryFeed::ReadNetworks() {
   ASSIGN_OR_RETURN(const std::vector<NetworkTask> links, history_->NetworkTasks());
   networks_ = Json::array();
   for (const NetworkTask& link : links) {
-    if (networks_.empty() || networks_.back()["name"] != link.network)
-      networks_.push_back({{"name", link.network}, {"tasks", Json::array()}});
+    if (networks_.empty() || networks_.back()["network"] != link.network)
+      networks_.push_back({{"network", link.network}, {"tasks", Json::array()}});
     networks_.back()["tasks"].push_back({{"workload", AddWorkload(link.workload_key, link.task_name, link.workload)},
-                                         {"name", link.task_name},
+                                         {"task", link.task_name},
                                          {"count", link.weight}});
   }
   ASSIGN_OR_RETURN(const std::vector<NetworkLatency> latencies, history_->Latencies());
@@ -109,7 +109,7 @@ absl::Status HistoryFeed::ReadNetworks() {
     latencies_.push_back({{"network", one.network},
                           {"target", one.target},
                           {"device", one.device_model},
-                          {"measured_us", Micros(one.measured)},
+                          {"latency_us", Micros(one.measured)},
                           {"tasks_us", Micros(one.tasks)},
                           {"measured_at", Rfc3339(one.measured_at)}});
   }
@@ -120,11 +120,11 @@ absl::Status HistoryFeed::ReadRuns() {
   ASSIGN_OR_RETURN(const std::vector<TuningRun> runs, history_->Runs());
   runs_ = Json::array();
   for (const TuningRun& run : runs) {
-    runs_.push_back({{"id", run.id},
+    runs_.push_back({{"run", run.id},
                      {"command_line", run.command_line},
                      {"host", run.host},
                      {"version", run.version},
-                     {"seed", run.seed},
+                     {"seed", absl::StrCat(run.seed)},
                      {"started_at", Rfc3339(run.started_at)},
                      {"ended_at", run.ended_at > 0 ? Json(Rfc3339(run.ended_at)) : Json(nullptr)}});
   }
@@ -174,18 +174,12 @@ Json HistoryFeed::RowsFrom(size_t first) const {
     error.push_back(row.error);
     verified.push_back(static_cast<int>(row.state.verified));
   }
-  return {{"id", id},
-          {"run", run},
-          {"workload", workload},
-          {"place", place},
-          {"sketch", sketch},
-          {"trial", trial},
-          {"after_us", after},
-          {"median_us", median},
-          {"raced_out", raced},
-          {"predicted_us", predicted},
-          {"error", error},
-          {"verified", verified}};
+  return {{"record", id},           {"run", run},
+          {"workload", workload},   {"place", place},
+          {"sketch", sketch},       {"trial", trial},
+          {"after_us", after},      {"median_us", median},
+          {"stopped_early", raced}, {"predicted_us", predicted},
+          {"error", error},         {"verified", verified}};
 }
 
 void HistoryFeed::AddTables(const Mark& from, Json& json) const {
@@ -228,7 +222,7 @@ absl::StatusOr<Json> HistoryFeed::ApplyStates(const std::vector<TrialState>& sta
     raced.push_back(row.state.stopped_early ? 1 : 0);
     verified.push_back(static_cast<int>(row.state.verified));
   }
-  return Json{{"id", id}, {"median_us", median}, {"raced_out", raced}, {"verified", verified}};
+  return Json{{"record", id}, {"median_us", median}, {"stopped_early", raced}, {"verified", verified}};
 }
 
 absl::StatusOr<std::optional<HistoryFeed::Change>> HistoryFeed::Poll() {
@@ -261,7 +255,7 @@ absl::StatusOr<std::optional<HistoryFeed::Change>> HistoryFeed::ReadChange() {
   bool gone = false;
   ASSIGN_OR_RETURN(Json changed, ApplyStates(states, &gone));
   if (gone) return ReadAgain();
-  if (trials.empty() && changed["id"].empty() && before == Json{networks_, latencies_, runs_}) return std::nullopt;
+  if (trials.empty() && changed["record"].empty() && before == Json{networks_, latencies_, runs_}) return std::nullopt;
   Change change{false, {{"schema", kChangeSchema}, {"version", ++version_}, {"origin", Rfc3339(origin_)}}};
   AddTables(from, change.delta);
   change.delta["changed"] = std::move(changed);

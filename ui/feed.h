@@ -30,7 +30,7 @@ class HistoryFeed {
   // Reads the whole history. Errors: those of History::Open and of reading it.
   static absl::StatusOr<std::unique_ptr<HistoryFeed>> Open(const std::string& path, FeedOptions options = {});
 
-  // "diapason.page.history/1": everything, as of version().
+  // "diapason.page.history/2": everything, as of version().
   Json Snapshot() const;
   // Counts the changes that Poll has found, from 1.
   uint64_t version() const { return version_; }
@@ -38,7 +38,7 @@ class HistoryFeed {
   struct Change {
     // Rows are gone, so that the page has to read the Snapshot again; `delta` is null.
     bool whole = false;
-    Json delta;  // "diapason.page.change/1"
+    Json delta;  // "diapason.page.change/2"
   };
   // What was stored since; nothing when there is nothing new. Cheap then. After an error the next call tries again.
   absl::StatusOr<std::optional<Change>> Poll();

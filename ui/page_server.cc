@@ -287,10 +287,10 @@ void PageServer::Impl::AddRoutes() {
   AddDocument("/api/history", [this](const Request&) { return HistoryText(); });
   AddDocument(R"(/api/records/(\d{1,18}))", [this](const Request& request) { return RecordText(request); });
   AddDocument("/api/jobs",
-              [this](const Request&) { return SourceText("diapason.page.jobs/1", "jobs", options_.jobs); });
+              [this](const Request&) { return SourceText("diapason.page.jobs/2", "jobs", options_.jobs); });
   AddDocument(R"(/api/jobs/(\d{1,18}))", [this](const Request& request) { return JobText(request); });
   AddDocument("/api/fleet",
-              [this](const Request&) { return SourceText("diapason.page.fleet/1", "fleet", options_.fleet); });
+              [this](const Request&) { return SourceText("diapason.page.fleet/2", "fleet", options_.fleet); });
   server_->Get("/api/events", [this](const Request& request, Response& response) { Follow(request, response); });
 }
 
@@ -327,9 +327,9 @@ absl::StatusOr<std::string> PageServer::Impl::RecordText(const Request& request)
   }
   news_.NotifyAll();
   RETURN_IF_ERROR(explained.status());
-  Json json = {{"schema", "diapason.page.record/1"}};
+  Json json = {{"schema", "diapason.page.record/2"}};
   json.update(*explained);
-  json["schema"] = "diapason.page.record/1";  // which comes first, in place of that of the command
+  json["schema"] = "diapason.page.record/2";  // which comes first, in place of that of the command
   return JsonText(json);
 }
 
@@ -338,7 +338,7 @@ absl::StatusOr<std::string> PageServer::Impl::JobText(const Request& request) co
   if (options_.job == nullptr || !absl::SimpleAtoi(request.matches[1].str(), &job))
     return absl::NotFoundError("there is no such job here");
   ASSIGN_OR_RETURN(const Json found, options_.job(job));
-  return JsonText({{"schema", "diapason.page.job/1"}, {"job", found}});
+  return JsonText({{"schema", "diapason.page.job/2"}, {"job", found}});
 }
 
 absl::StatusOr<std::string> PageServer::Impl::SourceText(const char* schema, const char* name,
@@ -465,8 +465,8 @@ void PageServer::Impl::Watch() {
     PollHistory();
     if (Clock::now() - asked < kServicePoll) continue;
     asked = Clock::now();
-    Publish("diapason.page.jobs/1", "jobs", options_.jobs, &Impl::jobs_);
-    Publish("diapason.page.fleet/1", "fleet", options_.fleet, &Impl::fleet_);
+    Publish("diapason.page.jobs/2", "jobs", options_.jobs, &Impl::jobs_);
+    Publish("diapason.page.fleet/2", "fleet", options_.fleet, &Impl::fleet_);
   }
 }
 

@@ -329,7 +329,7 @@ def timed(package, dtype, flags):
     _, error, text = run([flags.build / "bin/diapason", "run", package, "--bench", "--duration", "2", "--json"], 300)
     if error:
         return {"result": f"not timed: {error}"}
-    us = json.loads(text)["latency_us"]["median"]
+    us = json.loads(text)["latency"]["median_us"]
     name = package.parent.parent.name.removesuffix(f"-{dtype}")
     _, error, text = run([sys.executable, __file__, "--build", flags.build, "--eager", name, "--dtype", dtype], 300)
     eager = {"error": error} if error else json.loads(text.splitlines()[-1])

@@ -130,7 +130,7 @@ def alone(cache):
     total = None
     for package in sorted(pathlib.Path(cache, "packages").glob("[!.]*")):
         done = subprocess.run([program, "run", package, "--bench", "--duration", "2", "--json"], capture_output=True, text=True, check=True)
-        total = (total or 0) + json.loads(done.stdout)["latency_us"]["median"] / 1e3
+        total = (total or 0) + json.loads(done.stdout)["latency"]["median_us"] / 1e3
     return None if total is None else (total, None)
 
 

@@ -16,9 +16,9 @@ namespace diapason::api {
 
 // Whether inputs may be padded along a symbolic dimension up to a plan's size.
 struct Padding {
-  bool harmless = false;  // it was proven to change no result
-  int64_t least = 0;      // then: the smallest size that is padded to the plan's
-  std::string why_not;    // else
+  bool safe = false;     // it was proven to change no result
+  int64_t min_size = 0;  // then: the smallest size that is padded to the plan's
+  std::string reason;    // else
 };
 
 struct ModelInput {
@@ -31,18 +31,18 @@ struct ModelInput {
 struct Task {
   int id = 0;  // from 1, as TuneOptions::tasks takes it
   std::string name;
-  int64_t weight = 0;    // occurrences in the network; 0: of another way to cut it
+  int64_t count = 0;     // occurrences in the network; 0: only fusion alternatives have it
   double flops = 0;      // of one occurrence
   std::string workload;  // the key under which records are kept
   std::vector<std::string> sketches;
-  int64_t kernels = 0;      // that the fallback schedule launches
-  bool moves_data = false;  // these only move data
+  int64_t kernel_count = 0;  // that the fallback schedule launches
+  bool moves_data = false;   // these only move data
 };
 
 // A combination of sizes of symbolic dimensions.
 struct PlanTasks {
   std::map<std::string, int64_t> sizes;  // empty: all shapes are fixed
-  int tasks = 0;                         // of a weight above 0
+  int task_count = 0;                    // of a count above 0
   double flops = 0;
   std::map<std::string, Padding> padding;  // by symbol
 };
@@ -72,7 +72,7 @@ struct NetworkCheck {
   std::map<std::string, int64_t> sizes;  // of the plan; empty: there is one
   bool ok = false;
   double max_rel_error = 0;                // may be infinite
-  double seconds = 0;                      // that the check took
+  double elapsed_s = 0;                    // that the check took
   std::string text;                        // why not, when not ok
   std::optional<double> latency_us;        // of the network when it is ok and was measured
   std::vector<WrongRecord> wrong_records;  // marked in the history and replaced
@@ -96,14 +96,14 @@ struct BuildOptions {
   bool check = true;  // where the device is here: compare the network with the reference implementation
   // where the device is here and all tasks have records: time the package, and keep that in the first history
   bool measure = true;
-  bool list_defaults = false;  // warn of each task without a verified record, instead of how many these are
+  bool list_fallbacks = false;  // warn of each task without a verified record, instead of how many these are
   Hooks hooks;
 };
 
 struct BuiltTask {
   int id = 0;  // from 1
   std::string name;
-  int64_t weight = 0;
+  int64_t count = 0;  // occurrences in the network
   std::string workload;
   std::string record_source;      // "history", "service", "file", "shipped"; empty: the fallback schedule
   std::optional<int64_t> record;  // id in its history or service; files have none
@@ -114,21 +114,21 @@ struct BuiltTask {
 };
 
 // A choice point where another alternative than the default fusion is built.
-struct OtherWay {
-  std::string boundary, way;
+struct FusionChoice {
+  std::string choice_point, alternative;
 };
 
 struct BuiltPlan {
   std::map<std::string, int64_t> sizes;
   std::vector<BuiltTask> tasks;  // what is compiled: a task that writes to several places is there for each
   int task_count = 0;            // tasks, each once
-  int default_count = 0;         // of these, with the fallback schedule
+  int fallback_count = 0;        // of these, with the fallback schedule
   int shipped_count = 0;         // of these, with a record that comes with Diapason
-  std::vector<OtherWay> other_ways;
+  std::vector<FusionChoice> fusion_choices;
   std::optional<double> tasks_us;      // the sum of the tasks' times
-  std::optional<double> estimated_us;  // of the network
-  std::optional<double> measured_us;
-  std::optional<NetworkCheck> check;  // nothing: there was none
+  std::optional<double> estimated_us;  // latency of the network
+  std::optional<double> latency_us;    // the same, measured
+  std::optional<NetworkCheck> check;   // nothing: there was none
   std::map<std::string, Padding> padding;
 };
 

@@ -20,10 +20,10 @@ struct Record {
   std::string target, device;
   double median_us = 0;
   std::vector<double> samples_us;
-  bool stopped_early = false;  // stopped early, since it was clearly slower than the best
-  int64_t trial = 0;           // position within its task, from 0
-  std::string verification;    // "unknown", "ok", "failed", "wrong_in_network"
-  std::string view, sketch;    // "winograd(4)", "winograd(4)/tile0"
+  bool stopped_early = false;     // stopped early, since it was clearly slower than the best
+  int64_t trial = 0;              // position within its task, from 0
+  std::string verification;       // "unknown", "ok", "failed", "wrong_in_network"
+  std::string algorithm, sketch;  // "winograd(4)", "winograd(4)/tile0"
   uint64_t seed = 0;
   int64_t created_at = 0;  // Unix time in nanoseconds
   // Where a network was asked for: how often it has the task (0: in fusion alternatives), and which share of the
@@ -45,7 +45,7 @@ struct RecordQuery {
 struct HistorySummary {
   std::string path;
   int schema_version = 0;
-  int64_t bytes = 0, records = 0, failed = 0, runs = 0;
+  int64_t file_bytes = 0, record_count = 0, failed = 0, runs = 0;
   std::vector<std::string> networks, devices;
 };
 

@@ -39,7 +39,7 @@ struct PackageTaskInfo {
   std::string name;
   std::string workload;
   int64_t count = 0;                   // runs of it in one run of the plan
-  int64_t kernels = 0;                 // that each of these launches
+  int64_t kernel_count = 0;            // that each of these launches
   std::string record_source;           // "history", "service", "file", "shipped"; empty: the fallback schedule
   std::optional<int64_t> record;       // id in its history or service; files have none
   std::string record_uuid;             // empty: none, or the package does not say
@@ -50,9 +50,9 @@ struct PackageTaskInfo {
 // A combination of sizes of symbolic dimensions.
 struct PackagePlanInfo {
   std::map<std::string, int64_t> sizes;   // empty: all shapes are fixed
-  std::map<std::string, int64_t> padded;  // by symbol, where smaller inputs are padded: the least size that is
+  std::map<std::string, int64_t> padded;  // by symbol, where smaller inputs are padded: the smallest size that is
   std::vector<PackageTaskInfo> tasks;
-  int64_t kernels = 0;                 // launches of one run
+  int64_t kernel_count = 0;            // launches of one run
   int64_t arena_bytes = 0;             // of intermediate tensors
   std::optional<double> estimated_us;  // of one run
 };

@@ -19,27 +19,27 @@ struct TaskProgress {
   int id = 0;  // from 1
   std::string name;
   std::string workload;
-  double weight = 1;   // times it runs with the best fusion so far
+  double count = 1;    // times it runs with the best fusion so far
   int64_t trials = 0;  // of the history's too
   int64_t failed = 0;
-  std::optional<double> best_us, default_us, gflops;
-  bool verified = false;  // the best is
-  std::optional<int64_t> best_record;
-  std::string sketch;  // of the best
-  bool tuned = true;   // in this run
+  std::optional<double> best_us, fallback_us, gflops_per_s;
+  bool verified = false;          // the best is
+  std::optional<int64_t> record;  // the best; nothing: none
+  std::string sketch;             // of the best
+  bool tuned = true;              // in this run
 };
 
 // The state of a run at one moment.
 struct Progress {
-  double seconds = 0;
+  double elapsed_s = 0;
   int64_t trials = 0;    // of the tuned tasks, those in the history before this run included
   int64_t measured = 0;  // by this run
   int64_t failed = 0;    // of `trials`
   std::optional<int64_t> trial_limit;
-  std::optional<double> seconds_limit;
-  std::optional<double> seconds_left;
+  std::optional<double> time_limit_s;
+  std::optional<double> time_left_s;
   std::optional<double> estimated_us;                   // of the network; nothing while a task has no time
-  std::optional<double> estimated_default_us;           // with fallback schedules
+  std::optional<double> estimated_fallback_us;          // with fallback schedules
   int64_t candidates = 0;                               // that the search evaluated
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run, by kind
   std::vector<TaskProgress> tasks;
@@ -69,11 +69,11 @@ struct TuneOptions {
 };
 
 struct TuneResult {
-  Progress progress;       // at the end
-  std::string stopped;     // why it ended
-  bool cancelled = false;  // by hooks.stop: what was measured is in the history, the same call goes on from there
-  std::vector<OtherWay> other_ways;  // where another way to cut the network was best
-  std::vector<NetworkCheck> checks;  // by plan; empty: none was made
+  Progress progress;        // at the end
+  std::string stop_reason;  // why it ended
+  bool cancelled = false;   // by hooks.stop: what was measured is in the history, the same call goes on from there
+  std::vector<FusionChoice> fusion_choices;  // where another alternative than the default fusion was best
+  std::vector<NetworkCheck> checks;          // by plan; empty: none was made
   // OK, or what is wrong with the tuned network (DataLoss), or why it could not be checked. The records are in the
   // history all the same.
   absl::Status check_status;

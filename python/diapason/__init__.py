@@ -11,7 +11,7 @@ See docs/python.md.
 """
 
 from ._runtime import version as __version__
-from .compiler import (BuildReport, BuiltPlan, BuiltTask, ModelInput, NetworkCheck, OtherWay, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
+from .compiler import (BuildReport, BuiltPlan, BuiltTask, FusionChoice, ModelInput, NetworkCheck, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
                        tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
 from .fallbacks import Fallback, explain_fallbacks
@@ -30,6 +30,7 @@ __all__ = [
     "DiapasonWarning",
     "Error",
     "Fallback",
+    "FusionChoice",
     "History",
     "HistorySummary",
     "InvalidArgumentError",
@@ -38,7 +39,6 @@ __all__ = [
     "ModelOptions",
     "NetworkCheck",
     "NotFoundError",
-    "OtherWay",
     "Package",
     "Padding",
     "PlanTasks",

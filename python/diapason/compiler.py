@@ -28,14 +28,14 @@ class Padding:
     """Whether inputs may be padded along a symbolic dimension up to the size of a plan.
 
     Attributes:
-        harmless: it was proven to change no result.
-        least: then, the smallest size that is padded.
-        why_not: else, the reason.
+        safe: it was proven to change no result.
+        min_size: then, the smallest size that is padded.
+        reason: else, why it was not.
     """
 
-    harmless: bool
-    least: int
-    why_not: str
+    safe: bool
+    min_size: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class Task:
 
     Attributes:
         id: its number, from 1.
-        weight: occurrences in the network; 0: only fusion alternatives have it.
+        count: occurrences in the network; 0: only fusion alternatives have it.
         flops: floating point operations of one occurrence.
         workload: the key under which histories keep its records.
         sketches: names of its sketches.
-        kernels: that the fallback schedule launches.
+        kernel_count: kernels that the fallback schedule launches.
         moves_data: these only move data.
     """
 
     id: int
     name: str
-    weight: int
+    count: int
     flops: float
     workload: str
     sketches: list[str]
-    kernels: int
+    kernel_count: int
     moves_data: bool
 
 
@@ -77,7 +77,7 @@ class PlanTasks:
     """What a combination of sizes of symbolic dimensions needs; ``sizes`` is empty where all shapes are fixed."""
 
     sizes: dict[str, int]
-    tasks: int
+    task_count: int
     flops: float
     padding: dict[str, Padding]
 
@@ -116,7 +116,7 @@ class NetworkCheck:
         sizes: of the plan; empty: there is one.
         ok: the network is right.
         max_rel_error: the largest relative error; may be infinite.
-        seconds: that the check took.
+        elapsed_s: seconds that the check took.
         text: why it is not ok.
         latency_us: of the network, where it was measured.
         wrong_records: that were found, marked in the history and replaced.
@@ -125,7 +125,7 @@ class NetworkCheck:
     sizes: dict[str, int]
     ok: bool
     max_rel_error: float
-    seconds: float
+    elapsed_s: float
     text: str
     latency_us: float | None
     wrong_records: list[WrongRecord]
@@ -144,7 +144,7 @@ class BuiltTask:
 
     id: int
     name: str
-    weight: int
+    count: int
     workload: str
     record_source: str
     record: int | None
@@ -155,11 +155,11 @@ class BuiltTask:
 
 
 @dataclass(frozen=True)
-class OtherWay:
+class FusionChoice:
     """A choice point where another alternative than the default fusion is built, which the history says is faster."""
 
-    boundary: str
-    way: str
+    choice_point: str
+    alternative: str
 
 
 @dataclass(frozen=True)
@@ -169,20 +169,20 @@ class BuiltPlan:
     Attributes:
         sizes: of symbolic dimensions; empty: all shapes are fixed.
         tasks: what was compiled.
-        task_count, default_count, shipped_count: different tasks, how many of these have the fallback schedule, and how many a record that comes with Diapason.
-        tasks_us, estimated_us, measured_us: the sum of the tasks' times, the latency that is expected of the network, and what was measured; None: not known.
+        task_count, fallback_count, shipped_count: different tasks, how many of these have the fallback schedule, and how many a record that comes with Diapason.
+        tasks_us, estimated_us, latency_us: the sum of the tasks' times, the estimated latency of the network, and the measured one; None: not known.
         check: None: there was none.
     """
 
     sizes: dict[str, int]
     tasks: list[BuiltTask]
     task_count: int
-    default_count: int
+    fallback_count: int
     shipped_count: int
-    other_ways: list[OtherWay]
+    fusion_choices: list[FusionChoice]
     tasks_us: float | None
     estimated_us: float | None
-    measured_us: float | None
+    latency_us: float | None
     check: NetworkCheck | None
     padding: dict[str, Padding]
 
@@ -208,7 +208,7 @@ def _check(check: dict[str, Any]) -> NetworkCheck:
 
 
 def _plan(plan: dict[str, Any]) -> BuiltPlan:
-    return BuiltPlan(**{**plan, "tasks": [BuiltTask(**task) for task in plan["tasks"]], "other_ways": [OtherWay(**way) for way in plan["other_ways"]],
+    return BuiltPlan(**{**plan, "tasks": [BuiltTask(**task) for task in plan["tasks"]], "fusion_choices": [FusionChoice(**one) for one in plan["fusion_choices"]],
                         "check": None if plan["check"] is None else _check(plan["check"]), "padding": _padding(plan["padding"])})
 
 

@@ -25,7 +25,7 @@ class Record:
         stopped_early: it was stopped early, since it was clearly slower than the best.
         trial: its position within its task.
         verification: "unknown", "ok", "failed" or "wrong_in_network".
-        view, sketch: the algorithm, and the sketch: "winograd(4)", "winograd(4)/tile0".
+        algorithm, sketch: the algorithm, and the sketch: "winograd(4)", "winograd(4)/tile0".
         seed: of the search.
         created_at: Unix time in nanoseconds.
     """
@@ -41,7 +41,7 @@ class Record:
     stopped_early: bool
     trial: int
     verification: str
-    view: str
+    algorithm: str
     sketch: str
     seed: int
     created_at: int
@@ -58,8 +58,8 @@ class HistorySummary:
 
     path: str
     schema_version: int
-    bytes: int
-    records: int
+    file_bytes: int
+    record_count: int
     failed: int
     runs: int
     networks: list[str]

@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-from .compiler import BuildReport, BuiltPlan, BuiltTask, NetworkCheck, OtherWay, Padding, WrongRecord
+from .compiler import BuildReport, BuiltPlan, BuiltTask, FusionChoice, NetworkCheck, Padding, WrongRecord
 from .errors import _make_error
 from .model import ModelOptions, _library, _model, _warn
 
@@ -33,9 +33,9 @@ class Job:
         text: why it failed, or how it ended.
         model, target: what is tuned, and for what.
         trials, measured, failed: measurements in all, those in the history before it included; by this job; failed ones of all.
-        seconds: since its start.
-        estimated_us, estimated_default_us: latency of the network with the best records, and with fallback schedules; None: not known yet.
-        stopped: why it ended.
+        elapsed_s: seconds since its start.
+        estimated_us, estimated_fallback_us: latency of the network with the best records, and with fallback schedules; None: not known yet.
+        stop_reason: why it ended.
         warnings: sentences.
         details: all that the service says of it: tasks, errors, the check of the network.
     """
@@ -48,10 +48,10 @@ class Job:
     trials: int
     measured: int
     failed: int
-    seconds: float
+    elapsed_s: float
     estimated_us: float | None
-    estimated_default_us: float | None
-    stopped: str
+    estimated_fallback_us: float | None
+    stop_reason: str
     warnings: list[str]
     details: dict[str, Any] = field(repr=False)
 
@@ -60,9 +60,9 @@ class Job:
         return self.state not in ("queued", "running")
 
 
-def _job(told: dict[str, Any]) -> Job:
-    named = {name: told[name] for name in Job.__dataclass_fields__ if name not in ("id", "details")}
-    return Job(id=told["job"], details=told, **named)
+def _job(document: dict[str, Any]) -> Job:
+    named = {name: document[name] for name in Job.__dataclass_fields__ if name not in ("id", "details")}
+    return Job(id=document["job"], details=document, **named)
 
 
 class Service:
@@ -130,7 +130,7 @@ class Service:
 
     def jobs(self) -> list[Job]:
         """All jobs, newest first; their :attr:`Job.details` may leave out the tasks."""
-        return [_job(told) for told in self._call(["jobs", "list"])["jobs"]]
+        return [_job(document) for document in self._call(["jobs", "list"])["jobs"]]
 
     def watch(self, job: int, callback: Callable[[Job], object] | None = None, interval: float = 1) -> Job:
         """Waits until a job has ended. Ctrl-C, and an exception of the callback, leave it running.
@@ -175,7 +175,7 @@ class Service:
     def _records(self, target: str) -> list[tuple[str, int]]:
         """The best record of each workload: its key and the record's id."""
         found = _program(["query", *self._reach, "--json", f"--target={target}"])
-        return sorted((record["workload"], record["id"]) for record in found["records"])
+        return sorted((record["workload"], record["record"]) for record in found["records"])
 
     def _call(self, command: Sequence[str], args: Sequence[str] = ()) -> Any:
         return _program([*command, *self._reach, self._timeout, "--json", *args])
@@ -184,7 +184,7 @@ class Service:
 def _device_of(target: str) -> str | None:
     """The model of this host's device for a target, as histories have it; None: there is none."""
     kind = target.split()[0]
-    return next((str(device["name"]) for device in _program(["devices", "--json"])["devices"] if device["target"].split()[0] == kind), None)
+    return next((str(device["device"]) for device in _program(["devices", "--json"])["devices"] if device["target"].split()[0] == kind), None)
 
 
 def _program(args: Sequence[str]) -> Any:
@@ -208,25 +208,25 @@ def _model_flags(source: Any) -> list[str]:
     return flags + ([f"--batch={source.batch}"] if source.batch else []) + (["--strict"] if source.strict else [])
 
 
-def _build_report(told: dict[str, Any]) -> BuildReport:
-    return BuildReport(told["out"], told["target"], told["libraries"], [_built_plan(plan) for plan in told.get("plans", [told])], told["kernels"]["used"],
-                       told["kernels"]["stored"])
+def _build_report(document: dict[str, Any]) -> BuildReport:
+    return BuildReport(document["out"], document["target"], document["libraries"], [_built_plan(plan) for plan in document.get("plans", [document])], document["kernels_used"],
+                       document["kernels_stored"])
 
 
-def _built_plan(told: dict[str, Any]) -> BuiltPlan:
-    tasks = [BuiltTask(task["id"], task["name"], task["count"], task["workload"], task["record_source"] or "", task["record"], task["record_uuid"] or "",
-                       task["schedule"], task.get("writes", ""), task.get("estimated_us")) for task in told["tasks"]]
-    sizes = told.get("sizes", {})
+def _built_plan(document: dict[str, Any]) -> BuiltPlan:
+    tasks = [BuiltTask(task["task_id"], task["task"], task["count"], task["workload"], task["record_source"] or "", task["record"], task["record_uuid"] or "",
+                       task["schedule"], task.get("writes", ""), task.get("estimated_us")) for task in document["tasks"]]
+    sizes = document.get("sizes", {})
     return BuiltPlan(
         sizes=sizes, tasks=tasks, task_count=len({task.id for task in tasks}),
-        default_count=len({task.id for task in tasks if not task.record_source}),
+        fallback_count=len({task.id for task in tasks if not task.record_source}),
         shipped_count=len({task.id for task in tasks if task.record_source == "shipped"}),
-        other_ways=[OtherWay(**way) for way in told["other_ways"]], tasks_us=told["tasks_us"], estimated_us=told["estimated_us"],
-        measured_us=told["measured_us"], check=_network_check(told["check"], sizes) if "check" in told else None,
-        padding={symbol: Padding(**one) for symbol, one in told.get("padding", {}).items()})
+        fusion_choices=[FusionChoice(**one) for one in document["fusion_choices"]], tasks_us=document["tasks_us"], estimated_us=document["estimated_us"],
+        latency_us=document["latency_us"], check=_network_check(document["check"], sizes) if "check" in document else None,
+        padding={symbol: Padding(**one) for symbol, one in document.get("padding", {}).items()})
 
 
-def _network_check(told: dict[str, Any], sizes: dict[str, int]) -> NetworkCheck:
-    wrong = [WrongRecord(one["record"], one["task"], one["text"], one["replaced_by"]) for one in told["wrong_records"]]
-    error = math.inf if told["max_rel_error"] is None else told["max_rel_error"]
-    return NetworkCheck(sizes, told["ok"], error, told["seconds"], told["text"], told["latency_us"], wrong)
+def _network_check(document: dict[str, Any], sizes: dict[str, int]) -> NetworkCheck:
+    wrong = [WrongRecord(one["record"], one["task"], one["text"], one["replacement"]) for one in document["wrong_records"]]
+    error = math.inf if document["max_rel_error"] is None else document["max_rel_error"]
+    return NetworkCheck(sizes, document["ok"], error, document["elapsed_s"], document["text"], document["latency_us"], wrong)

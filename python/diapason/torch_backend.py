@@ -469,7 +469,7 @@ class _Compiler:
         if service is not None and not self._options.tunes:
             records = repr(service._records(self._target))
         if self._history is not None and not self._options.tunes and _may_be_there(self._history):
-            records = str(History(self._history).summary().records)
+            records = str(History(self._history).summary().record_count)
         return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self._device), self._options.trials,
                      self._options.seconds, self._history, None if service is None else service.address, records))
 

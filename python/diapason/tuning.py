@@ -13,7 +13,7 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-from .compiler import NetworkCheck, OtherWay, _check
+from .compiler import FusionChoice, NetworkCheck, _check
 from .errors import _make_error
 from .model import ModelOptions, _library, _model, _warn
 
@@ -24,25 +24,25 @@ class TaskProgress:
 
     Attributes:
         id, name, workload: as in :class:`diapason.Task`.
-        weight: times it runs with the best fusion so far.
+        count: times it runs with the best fusion so far.
         trials, failed: measurements, those in the history before this run included, and those without a time.
-        best_us, default_us, gflops: of the best record, of the fallback schedule; None: not known.
+        best_us, gflops_per_s, fallback_us: of the best record, and of the fallback schedule; None: not known.
         verified: the best record's result was compared with the reference implementation.
-        best_record, sketch: of the best.
+        record, sketch: of the best.
         tuned: in this run; others count, but get no trials.
     """
 
     id: int
     name: str
     workload: str
-    weight: float
+    count: float
     trials: int
     failed: int
     best_us: float | None
-    default_us: float | None
-    gflops: float | None
+    fallback_us: float | None
+    gflops_per_s: float | None
     verified: bool
-    best_record: int | None
+    record: int | None
     sketch: str
     tuned: bool
 
@@ -52,24 +52,24 @@ class Progress:
     """The state of a run at one moment.
 
     Attributes:
-        seconds: since its start.
+        elapsed_s: seconds since its start.
         trials, measured, failed: measurements in all, those in the history before this run included; by this run; failed ones of all.
-        trial_limit, seconds_limit, seconds_left: None: no limit, or not known.
+        trial_limit, time_limit_s, time_left_s: None: no limit, or not known.
         estimated_us: latency of the network with the best records; None while a task has no time.
-        estimated_default_us: the same with fallback schedules.
+        estimated_fallback_us: the same with fallback schedules.
         candidates: that the search evaluated.
         errors: how many candidates of this run failed, by kind.
     """
 
-    seconds: float
+    elapsed_s: float
     trials: int
     measured: int
     failed: int
     trial_limit: int | None
-    seconds_limit: float | None
-    seconds_left: float | None
+    time_limit_s: float | None
+    time_left_s: float | None
     estimated_us: float | None
-    estimated_default_us: float | None
+    estimated_fallback_us: float | None
     candidates: int
     errors: dict[str, int]
     tasks: list[TaskProgress]
@@ -81,14 +81,14 @@ class TuneResult:
 
     Attributes:
         progress: the last state.
-        stopped: why it ended.
-        other_ways: where another way to cut the network was best.
+        stop_reason: why it ended.
+        fusion_choices: where another alternative than the default fusion was best.
         checks: of the assembled network, by plan; empty: there was none.
     """
 
     progress: Progress
-    stopped: str
-    other_ways: list[OtherWay]
+    stop_reason: str
+    fusion_choices: list[FusionChoice]
     checks: list[NetworkCheck]
 
     @property
@@ -116,9 +116,9 @@ class _Line:
 
     def show(self, progress: Progress) -> None:
         limit = "" if progress.trial_limit is None else f"/{progress.trial_limit}"
-        left = "" if progress.seconds_left is None else f", left {progress.seconds_left:.0f} s"
+        left = "" if progress.time_left_s is None else f", left {progress.time_left_s:.0f} s"
         timed = sum(task.best_us is not None for task in progress.tasks)
-        text = (f"tuning: {progress.trials}{limit} trials in {progress.seconds:.0f} s, {timed} of {len(progress.tasks)} tasks timed, "
+        text = (f"tuning: {progress.trials}{limit} trials in {progress.elapsed_s:.0f} s, {timed} of {len(progress.tasks)} tasks timed, "
                 f"estimate {_duration(progress.estimated_us)}{left}")
         self._out.write(f"\r\x1b[K{text}")
         self._out.flush()
@@ -190,7 +190,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
     finally:
         if line is not None:
             line.finish()
-    result = TuneResult(_progress(tuned["progress"]), tuned["stopped"], [OtherWay(**way) for way in tuned["other_ways"]],
+    result = TuneResult(_progress(tuned["progress"]), tuned["stop_reason"], [FusionChoice(**one) for one in tuned["fusion_choices"]],
                         [_check(one) for one in tuned["checks"]])
     if tuned["check_code"] != "OK":
         error = _make_error(tuned["check_code"], tuned["check_text"])

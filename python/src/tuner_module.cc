@@ -45,7 +45,7 @@ nb::dict ToPython(const api::PlanTasks& plan);
 nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong);
 nb::dict ToPython(const api::NetworkCheck& check);
 nb::dict ToPython(const api::BuiltTask& task);
-nb::dict ToPython(const api::OtherWay& way);
+nb::dict ToPython(const api::FusionChoice& choice);
 nb::dict ToPython(const api::BuiltPlan& plan);
 nb::dict ToPython(const api::TaskProgress& task);
 nb::dict ToPython(const api::Record& record);
@@ -58,7 +58,8 @@ nb::list ListOf(const Values& values) {
 }
 
 nb::dict ToPython(const api::Padding& padding) {
-  return Dict("harmless", padding.harmless, "least", padding.least, "why_not", padding.why_not);
+  return Dict("safe", padding.safe, "min_size", padding.safe ? std::optional<int64_t>(padding.min_size) : std::nullopt,
+              "reason", padding.reason);
 }
 
 nb::dict PaddingOf(const std::map<std::string, api::Padding>& padding) {
@@ -72,12 +73,13 @@ nb::dict ToPython(const api::ModelInput& input) {
 }
 
 nb::dict ToPython(const api::Task& task) {
-  return Dict("id", task.id, "name", task.name, "weight", task.weight, "flops", task.flops, "workload", task.workload,
-              "sketches", task.sketches, "kernels", task.kernels, "moves_data", task.moves_data);
+  return Dict("id", task.id, "name", task.name, "count", task.count, "flops", task.flops, "workload", task.workload,
+              "sketches", task.sketches, "kernel_count", task.kernel_count, "moves_data", task.moves_data);
 }
 
 nb::dict ToPython(const api::PlanTasks& plan) {
-  return Dict("sizes", plan.sizes, "tasks", plan.tasks, "flops", plan.flops, "padding", PaddingOf(plan.padding));
+  return Dict("sizes", plan.sizes, "task_count", plan.task_count, "flops", plan.flops, "padding",
+              PaddingOf(plan.padding));
 }
 
 nb::dict ToPython(const api::TaskList& list) {
@@ -90,24 +92,26 @@ nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong) {
 }
 
 nb::dict ToPython(const api::NetworkCheck& check) {
-  return Dict("sizes", check.sizes, "ok", check.ok, "max_rel_error", check.max_rel_error, "seconds", check.seconds,
+  return Dict("sizes", check.sizes, "ok", check.ok, "max_rel_error", check.max_rel_error, "elapsed_s", check.elapsed_s,
               "text", check.text, "latency_us", check.latency_us, "wrong_records", ListOf(check.wrong_records));
 }
 
 nb::dict ToPython(const api::BuiltTask& task) {
-  return Dict("id", task.id, "name", task.name, "weight", task.weight, "workload", task.workload, "record", task.record,
+  return Dict("id", task.id, "name", task.name, "count", task.count, "workload", task.workload, "record", task.record,
               "record_source", task.record_source, "record_uuid", task.record_uuid, "schedule", task.schedule, "writes",
               task.writes, "estimated_us", task.estimated_us);
 }
 
-nb::dict ToPython(const api::OtherWay& way) { return Dict("boundary", way.boundary, "way", way.way); }
+nb::dict ToPython(const api::FusionChoice& choice) {
+  return Dict("choice_point", choice.choice_point, "alternative", choice.alternative);
+}
 
 nb::dict ToPython(const api::BuiltPlan& plan) {
   nb::object check = nb::none();
   if (plan.check.has_value()) check = ToPython(*plan.check);
-  return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "default_count",
-              plan.default_count, "shipped_count", plan.shipped_count, "other_ways", ListOf(plan.other_ways),
-              "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "measured_us", plan.measured_us, "check",
+  return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "fallback_count",
+              plan.fallback_count, "shipped_count", plan.shipped_count, "fusion_choices", ListOf(plan.fusion_choices),
+              "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "latency_us", plan.latency_us, "check",
               check, "padding", PaddingOf(plan.padding));
 }
 
@@ -119,24 +123,25 @@ nb::dict ToPython(const api::BuildReport& report) {
 }
 
 nb::dict ToPython(const api::TaskProgress& task) {
-  return Dict("id", task.id, "name", task.name, "workload", task.workload, "weight", task.weight, "trials", task.trials,
-              "failed", task.failed, "best_us", task.best_us, "default_us", task.default_us, "gflops", task.gflops,
-              "verified", task.verified, "best_record", task.best_record, "sketch", task.sketch, "tuned", task.tuned);
+  return Dict("id", task.id, "name", task.name, "workload", task.workload, "count", task.count, "trials", task.trials,
+              "failed", task.failed, "best_us", task.best_us, "fallback_us", task.fallback_us, "gflops_per_s",
+              task.gflops_per_s, "verified", task.verified, "record", task.record, "sketch", task.sketch, "tuned",
+              task.tuned);
 }
 
 nb::dict ToPython(const api::Progress& progress) {
   nb::dict errors;
   for (const auto& [kind, count] : progress.errors) errors[kind.c_str()] = count;
-  return Dict("seconds", progress.seconds, "trials", progress.trials, "measured", progress.measured, "failed",
-              progress.failed, "trial_limit", progress.trial_limit, "seconds_limit", progress.seconds_limit,
-              "seconds_left", progress.seconds_left, "estimated_us", progress.estimated_us, "estimated_default_us",
-              progress.estimated_default_us, "candidates", progress.candidates, "errors", errors, "tasks",
+  return Dict("elapsed_s", progress.elapsed_s, "trials", progress.trials, "measured", progress.measured, "failed",
+              progress.failed, "trial_limit", progress.trial_limit, "time_limit_s", progress.time_limit_s,
+              "time_left_s", progress.time_left_s, "estimated_us", progress.estimated_us, "estimated_fallback_us",
+              progress.estimated_fallback_us, "candidates", progress.candidates, "errors", errors, "tasks",
               ListOf(progress.tasks));
 }
 
 nb::dict ToPython(const api::TuneResult& result) {
-  return Dict("progress", ToPython(result.progress), "stopped", result.stopped, "cancelled", result.cancelled,
-              "other_ways", ListOf(result.other_ways), "checks", ListOf(result.checks), "check_code",
+  return Dict("progress", ToPython(result.progress), "stop_reason", result.stop_reason, "cancelled", result.cancelled,
+              "fusion_choices", ListOf(result.fusion_choices), "checks", ListOf(result.checks), "check_code",
               absl::StatusCodeToString(result.check_status.code()), "check_text",
               std::string(result.check_status.message()));
 }
@@ -144,8 +149,9 @@ nb::dict ToPython(const api::TuneResult& result) {
 nb::dict ToPython(const api::Record& record) {
   return Dict("id", record.id, "uuid", record.uuid, "workload", record.workload, "task", record.task, "target",
               record.target, "device", record.device, "median_us", record.median_us, "samples_us", record.samples_us,
-              "stopped_early", record.stopped_early, "trial", record.trial, "verification", record.verification, "view",
-              record.view, "sketch", record.sketch, "seed", record.seed, "created_at", record.created_at);
+              "stopped_early", record.stopped_early, "trial", record.trial, "verification", record.verification,
+              "algorithm", record.algorithm, "sketch", record.sketch, "seed", record.seed, "created_at",
+              record.created_at);
 }
 
 // Warnings go to a function of Python's.
@@ -199,9 +205,9 @@ class History {
   }
   nb::dict Summary() {
     const api::HistorySummary summary = Call([&] { return history_->Summary(); });
-    return Dict("path", summary.path, "schema_version", summary.schema_version, "bytes", summary.bytes, "records",
-                summary.records, "failed", summary.failed, "runs", summary.runs, "networks", summary.networks,
-                "devices", summary.devices);
+    return Dict("path", summary.path, "schema_version", summary.schema_version, "file_bytes", summary.file_bytes,
+                "record_count", summary.record_count, "failed", summary.failed, "runs", summary.runs, "networks",
+                summary.networks, "devices", summary.devices);
   }
 
  private:

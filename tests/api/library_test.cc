@@ -78,7 +78,7 @@ TEST_F(Library, FromTasksToAPackage) {
   ASSERT_EQ(records->size(), 1u);
   EXPECT_TRUE((*records)[0].verified());
   EXPECT_EQ((*records)[0].workload, list->tasks[0].workload);
-  EXPECT_EQ((*records)[0].id, tuned->progress.tasks[0].best_record);
+  EXPECT_EQ((*records)[0].id, tuned->progress.tasks[0].record);
 
   BuildOptions building;
   building.model = Gemm();
@@ -91,7 +91,7 @@ TEST_F(Library, FromTasksToAPackage) {
   ASSERT_TRUE(built.ok()) << built.status();
   EXPECT_TRUE(warnings.empty()) << warnings[0];
   ASSERT_EQ(built->plans.size(), 1u);
-  EXPECT_EQ(built->plans[0].default_count, 0);
+  EXPECT_EQ(built->plans[0].fallback_count, 0);
   EXPECT_EQ(built->plans[0].tasks[0].record, (*records)[0].id);
   ASSERT_TRUE(built->plans[0].check.has_value());
   EXPECT_TRUE(built->plans[0].check->ok);

@@ -22,7 +22,7 @@ command = words[0] if name == "diapason" else name
 if (home / f"fail-{command}").exists() and "--help" not in words:
     sys.exit("error: " + (home / f"fail-{command}").read_text())
 if command == "devices":
-    answer = {"devices": [{"name": "Fake GPU", "driver": "1.2", "target": "cuda -arch=sm_90"}]}
+    answer = {"devices": [{"device": "Fake GPU", "driver": "1.2", "target": "cuda -arch=sm_90"}]}
 elif words[1:] == ["--help"]:
     print((home / "help").read_text() if (home / "help").exists() else "--json")
     sys.exit(0)
@@ -30,7 +30,7 @@ elif command == "tune":
     history = pathlib.Path(words[words.index("--history") + 1])
     assert not history.exists(), "tuning begins from nothing"
     history.write_text("")
-    answer = {"measured": 90, "seconds": 10.0, "trials_per_s": 9.0}
+    answer = {"measured": 90, "elapsed_s": 10.0, "trials_per_s": 9.0}
 elif command == "build":
     answer = {}
 elif command == "run":

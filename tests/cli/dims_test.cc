@@ -118,8 +118,8 @@ TEST_F(Dims, TasksShowsSymbolsPlansAndPadding) {
   const auto two = Cli(With("tasks", "encoder.onnx", {"--dim", "seq=4,8", "--json"})).json();
   ASSERT_EQ(two["plans"].size(), 2u);
   EXPECT_EQ(two["plans"][1]["sizes"], (nlohmann::json{{"seq", 8}}));
-  EXPECT_EQ(two["plans"][1]["padding"]["seq"]["harmless"], false);
-  EXPECT_EQ(two["plans"][1]["padding"]["seq"]["why_not"],
+  EXPECT_EQ(two["plans"][1]["padding"]["seq"]["safe"], false);
+  EXPECT_EQ(two["plans"][1]["padding"]["seq"]["reason"],
             "node 'node_weights' (softmax) combines values along 'seq', those of padding included");
   // What does not know the sequence is one task of both.
   EXPECT_GT(two["tasks"].size(), one["tasks"].size());
@@ -133,8 +133,8 @@ TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
   const auto report = built.json();
   ASSERT_EQ(report["plans"].size(), 4u);
   EXPECT_EQ(report["plans"][3]["sizes"], (nlohmann::json{{"batch", 4}, {"seq", 8}}));
-  EXPECT_EQ(report["plans"][3]["padding"]["batch"]["harmless"], true);
-  EXPECT_LT(report["kernels"]["stored"], report["kernels"]["used"]);
+  EXPECT_EQ(report["plans"][3]["padding"]["batch"]["safe"], true);
+  EXPECT_LT(report["kernels_stored"], report["kernels_used"]);
 
   const CliResult checked = Run("p", {"--check", "--json"});
   ASSERT_EQ(checked.code, 0) << checked.err;
@@ -260,7 +260,7 @@ TEST_F(Dims, TuningSpendsTrialsByWeight) {
   for (const auto& plan : plans) {
     EXPECT_EQ(plan["check"]["ok"], true);
     EXPECT_GT(plan["tasks"][0]["record"], 0);
-    EXPECT_GT(plan["measured_us"], 0);
+    EXPECT_GT(plan["latency_us"], 0);
   }
 }
 
@@ -277,8 +277,8 @@ TEST_F(Dims, AJobTunesAllSizes) {
   EXPECT_EQ(job.json()["state"], "done");
   EXPECT_EQ(job.json()["weight"], 2);
   EXPECT_EQ(job.json()["dims"], (nlohmann::json{{"seq", {4, 8}}}));
-  EXPECT_EQ(job.json()["network_check"]["ok"], true);
-  const std::string text = job.json()["network_check"]["text"];
+  EXPECT_EQ(job.json()["check"]["ok"], true);
+  const std::string text = job.json()["check"]["text"];
   EXPECT_EQ(text.rfind("seq=4: network check ok", 0), 0u) << text;
   EXPECT_NE(text.find("\nseq=8: network check ok"), std::string::npos) << text;
   const auto tasks = Cli(With("tasks", "encoder.onnx", {"--dim", "seq=4,8", "--json"})).json()["tasks"];

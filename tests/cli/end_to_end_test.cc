@@ -36,10 +36,10 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_EQ(tasks["target"], "cpu -num-cores=1");
   ASSERT_EQ(tasks["tasks"].size(), 1u);
   const auto& task = tasks["tasks"][0];
-  EXPECT_EQ(task["id"], 1);
+  EXPECT_EQ(task["task_id"], 1);
   EXPECT_EQ(task["count"], 1);
   EXPECT_NEAR(task["gflop"], 2 * 32 * 48 * 64 / 1e9, 1e-9);
-  EXPECT_GE(task["sketches"], 1);
+  EXPECT_GE(task["sketch_count"], 1);
 
   const CliResult tuned = Tune("6");
   ASSERT_EQ(tuned.code, 0) << tuned.err;
@@ -49,7 +49,7 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_GT(report["trials_per_s"], 0);
   EXPECT_GT(report["estimated_us"], 0);
   ASSERT_EQ(report["tasks"].size(), 1u);
-  EXPECT_LE(report["tasks"][0]["best_us"], report["tasks"][0]["default_us"]);
+  EXPECT_LE(report["tasks"][0]["best_us"], report["tasks"][0]["fallback_us"]);
   EXPECT_EQ(report["tasks"][0]["trials"], 6);
   EXPECT_EQ(report["tasks"][0]["verified"], true);
   EXPECT_NE(tuned.err.find("6/6 trials"), std::string::npos) << tuned.err;
@@ -66,12 +66,12 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_EQ(best[0]["verified"], true);
   EXPECT_EQ(Cli({"history", "check", Path("h.db"), "--json"}).json()["ok"], true);
 
-  const std::string id = std::to_string(static_cast<int64_t>(best[0]["id"]));
+  const std::string id = std::to_string(static_cast<int64_t>(best[0]["record"]));
   const auto told = Cli({"explain", "--history", Path("h.db"), "--record", id, "--json"}).json();
   EXPECT_EQ(told["workload"], task["workload"]);
   EXPECT_NE(std::string(told["loops"]).find("kernel "), std::string::npos);
   EXPECT_NE(std::string(told["source"]).find("void "), std::string::npos);
-  EXPECT_FALSE(told["decisions"].empty());
+  EXPECT_FALSE(told["configuration"].empty());
   std::set<std::string> names;
   for (const auto& feature : told["features"]) {
     names.insert(std::string(feature["name"]));
@@ -79,24 +79,24 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   }
   EXPECT_EQ(names.size(), told["features"].size());
   EXPECT_TRUE(names.count("slowest: accumulators"));
-  EXPECT_TRUE(names.count("decision " + std::string(told["decisions"][0]["name"])));
+  EXPECT_TRUE(names.count("decision " + std::string(told["configuration"][0]["name"])));
   const std::string text = Cli({"explain", "--history", Path("h.db"), "--record", id}).out;
   EXPECT_NE(text.find("\nshare      100.0% of gemm, which has the task 1 times\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n  slowest: nanoseconds    "), std::string::npos) << text;
   EXPECT_LT(text.find("\n  all: nanoseconds "), text.find("\n  slowest: nanoseconds ")) << text;
   EXPECT_EQ(text.find("over slowest"), std::string::npos) << "there is one kernel\n" << text;
   EXPECT_EQ(told["shares"], (nlohmann::json{{{"network", "gemm"}, {"count", 1}, {"share", 1}}}));
-  EXPECT_NEAR(told["measured"]["median_us"], best[0]["median_us"], 1e-9);
+  EXPECT_NEAR(told["measurement"]["median_us"], best[0]["median_us"], 1e-9);
 
   const CliResult built = Cli(Args("build", {"--history", Path("h.db"), "--out", Path("package"), "--json"}));
   EXPECT_EQ(built.err, "");
-  EXPECT_EQ(built.json()["tasks"][0]["record"], best[0]["id"]);
+  EXPECT_EQ(built.json()["tasks"][0]["record"], best[0]["record"]);
   const CliResult run = Cli({"run", Path("package"), "--check", "--duration", "0.01", "--json"});
   ASSERT_EQ(run.code, 0) << run.err;
   const auto ran = run.json();
   EXPECT_EQ(ran["outputs"][0]["shape"], (nlohmann::json{32, 48}));
   EXPECT_EQ(ran["outputs"][0]["dtype"], "float32");
-  EXPECT_GT(ran["latency_us"]["p50"], 0);
+  EXPECT_GT(ran["latency"]["p50_us"], 0);
   EXPECT_EQ(ran["check"]["ok"], true);
   EXPECT_LT(ran["check"]["max_rel_error"], 1e-4);
 }
@@ -113,10 +113,10 @@ TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
     return built.json();
   };
   const auto unmeasured = build({"--no-measure"});
-  EXPECT_TRUE(unmeasured["measured_us"].is_null());
+  EXPECT_TRUE(unmeasured["latency_us"].is_null());
   EXPECT_EQ(unmeasured["estimated_us"], unmeasured["tasks_us"]);
   const auto first = build({});
-  const double tasks = first["tasks_us"], measured = first["measured_us"];
+  const double tasks = first["tasks_us"], measured = first["latency_us"];
   EXPECT_GT(measured, 0);
   EXPECT_EQ(first["estimated_us"], first["tasks_us"]) << "nothing was known yet";
 
@@ -137,7 +137,7 @@ TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
 
 TEST_F(EndToEnd, BuildWithoutRecordsWarnsOnceForEachTask) {
   const std::string workload = Cli(Args("tasks", {"--json"})).json()["tasks"][0]["workload"];
-  const std::string name = Cli(Args("tasks", {"--json"})).json()["tasks"][0]["name"];
+  const std::string name = Cli(Args("tasks", {"--json"})).json()["tasks"][0]["task"];
   const CliResult built = Cli(Args("build", {"--out", Path("package")}));
   EXPECT_EQ(built.code, 0);
   EXPECT_EQ(built.err, "warning: there is no record of workload " + workload + " (" + name +
@@ -236,12 +236,12 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
     return result.json();
   };
   const auto reached = tune("a.db", {"--trials", "500", "--objective", "targets:gemm=5s"});
-  EXPECT_EQ(reached["stopped"], "all targets are reached");
+  EXPECT_EQ(reached["stop_reason"], "all targets are reached");
   EXPECT_LT(reached["measured"], 100);
 
   const auto impatient =
       tune("b.db", {"--trials", "100000", "--early-stop", "3", "--builders", "1", "--trials-per-round", "8"});
-  EXPECT_EQ(impatient["stopped"], "no gain in 3 trials");
+  EXPECT_EQ(impatient["stop_reason"], "no gain in 3 trials");
   EXPECT_EQ(impatient["tasks"][0]["verified"], true);
   EXPECT_EQ(impatient["stages"]["workers"]["builders"], 1);
 
@@ -252,14 +252,14 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   for (const auto& record : records) {
     samples.insert(record["samples_us"].size());
     EXPECT_EQ(record["seed"], "11");
-    const auto told = Cli({"explain", "--history", Path("c.db"), "--record", record["id"].dump(), "--json"}).json();
-    EXPECT_GE(told["measured"]["number"], 7);
+    const auto told = Cli({"explain", "--history", Path("c.db"), "--record", record["record"].dump(), "--json"}).json();
+    EXPECT_GE(told["measurement"]["runs_per_sample"], 7);
   }
   // The best was measured again at the end; the other one, too, if that made it the best.
   EXPECT_TRUE(samples == (std::multiset<size_t>{4, 9}) || samples == (std::multiset<size_t>{9, 9}));
   const auto timed = tune("d.db", {"--seconds", "8"});
-  EXPECT_EQ(timed["stopped"], "time limit reached");
-  EXPECT_LT(timed["seconds"], 12);
+  EXPECT_EQ(timed["stop_reason"], "time limit reached");
+  EXPECT_LT(timed["elapsed_s"], 12);
   EXPECT_EQ(timed["tasks"][0]["verified"], true);
 }
 
@@ -270,7 +270,7 @@ TEST_F(EndToEnd, CtrlCKeepsWhatWasMeasured) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (!std::filesystem::exists(Path("h.db"))) continue;
       const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-      if (info.code == 0 && info.json()["records"] > 0) break;
+      if (info.code == 0 && info.json()["record_count"] > 0) break;
     }
     kill(getpid(), SIGINT);
   });
@@ -283,7 +283,7 @@ TEST_F(EndToEnd, CtrlCKeepsWhatWasMeasured) {
       << tuned.err;
   const auto check = Cli({"history", "check", Path("h.db"), "--json"}).json();
   EXPECT_EQ(check["ok"], true);
-  EXPECT_GE(check["records"], measured);
+  EXPECT_GE(check["record_count"], measured);
 }
 
 }  // namespace

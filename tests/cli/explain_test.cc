@@ -44,8 +44,8 @@ TEST(ExplainTask, ShowsTheRewriteOfTheSketchAndTheValuesThatAreGiven) {
 
 TEST(ExplainTask, JsonHasTheSketchesAndNothingOfARecord) {
   const auto json = Explain({"--json"}).json();
-  EXPECT_EQ(json["id"], nullptr);
-  EXPECT_EQ(json["measured"], nullptr);
+  EXPECT_EQ(json["record"], nullptr);
+  EXPECT_EQ(json["measurement"], nullptr);
   EXPECT_EQ(json["task"], "gemm_32x48x64");
   ASSERT_GT(json["sketches"].size(), 1u);
   EXPECT_GT(json["sketches"][0]["analytic_us"], 0);

@@ -45,7 +45,7 @@ TEST_F(FleetCli, KilledWorkersAndTrackersLoseNothing) {
   Process tune(Tune(address, "40"), Path("tune"));
   auto records = [&] {
     const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+    return info.code == 0 ? static_cast<int64_t>(info.json()["record_count"]) : 0;
   };
   ASSERT_TRUE(WaitFor([&] { return records() >= 3; })) << tune.err() << a->err();
   a->Kill();
@@ -66,13 +66,13 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   auto status = [&] { return Cli({"fleet", "status", "--tracker", address, "--json"}).json(); };
   ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 2; })) << a->err();
   auto fleet = status();
-  EXPECT_EQ(fleet["models"][0]["kind"], "cpu");
-  EXPECT_EQ(fleet["models"][0]["total"], 2);
-  EXPECT_EQ(fleet["models"][0]["free"], 2);
+  EXPECT_EQ(fleet["device_models"][0]["target_kind"], "cpu");
+  EXPECT_EQ(fleet["device_models"][0]["total"], 2);
+  EXPECT_EQ(fleet["device_models"][0]["free"], 2);
   EXPECT_EQ(fleet["devices"][0]["host"], ThisHost());
   EXPECT_EQ(fleet["devices"][0]["worker"], "a");
   EXPECT_EQ(fleet["devices"][0]["labels"]["rack"], "a");
-  EXPECT_EQ(fleet["devices"][0]["device"], "cpu:0");
+  EXPECT_EQ(fleet["devices"][0]["name"], "cpu:0");
   EXPECT_EQ(fleet["devices"][0]["state"], "ready");
   EXPECT_LT(fleet["devices"][0]["last_seen_s"], 2);
   Process tune(Tune(address, "12"), Path("tune"));
@@ -81,7 +81,7 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
     return !fleet["queues"].empty() && fleet["queues"][0]["done"] > 0 && fleet["devices"][0]["runs"] > 0;
   })) << fleet.dump()
       << tune.err();
-  EXPECT_EQ(fleet["queues"][0]["name"], "tune gemm");
+  EXPECT_EQ(fleet["queues"][0]["queue"], "tune gemm");
   ASSERT_EQ(tune.Wait(), 0) << tune.err();
   const CliResult table = Cli({"fleet", "status", "--tracker", address});
   EXPECT_NE(table.out.find("key"), std::string::npos) << table.out;

@@ -57,7 +57,7 @@ class HistoryCommands : public CliTest {
 
 TEST_F(HistoryCommands, InfoCounts) {
   const auto json = Cli({"history", "info", Path("h.db"), "--json"}).json();
-  EXPECT_EQ(json["records"], 4);
+  EXPECT_EQ(json["record_count"], 4);
   EXPECT_EQ(json["failed"], 1);
   EXPECT_EQ(json["errors"]["compile"], 1);
   EXPECT_EQ(json["workloads"].size(), 2u);
@@ -66,9 +66,9 @@ TEST_F(HistoryCommands, InfoCounts) {
 
 TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
   const auto json = Cli({"history", "check", Path("h.db"), "--json"}).json();
-  EXPECT_EQ(json, (nlohmann::json{{"schema", "diapason.history_check/1"},
+  EXPECT_EQ(json, (nlohmann::json{{"schema", "diapason.history_check/2"},
                                   {"ok", true},
-                                  {"records", 4},
+                                  {"record_count", 4},
                                   {"problems", nlohmann::json::array()}}));
   EXPECT_EQ(Cli({"history", "check", Path("h.db")}).out, "ok, 4 records\n");
 }
@@ -91,7 +91,7 @@ TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
   EXPECT_EQ(result.code, 1);
   const auto problems = result.json()["problems"];
   ASSERT_EQ(problems.size(), 4u) << result.out;
-  EXPECT_EQ(result.json()["records"], 8);
+  EXPECT_EQ(result.json()["record_count"], 8);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(std::string(problems[i]).rfind("record " + std::to_string(5 + i) + ": ", 0), 0u) << problems[i];
   }
@@ -132,15 +132,15 @@ TEST_F(HistoryCommands, DistillKeepsTheBestOfEachWorkload) {
   const auto json = Cli({"history", "prune", Path("h.db"), "--out", Path("best.db"), "--json"}).json();
   EXPECT_EQ(json["kept"], 2);
   EXPECT_EQ(json["dropped"], 2);
-  EXPECT_EQ(Cli({"history", "info", Path("best.db"), "--json"}).json()["records"], 2);
-  EXPECT_EQ(Cli({"history", "info", Path("h.db"), "--json"}).json()["records"], 4);
+  EXPECT_EQ(Cli({"history", "info", Path("best.db"), "--json"}).json()["record_count"], 2);
+  EXPECT_EQ(Cli({"history", "info", Path("h.db"), "--json"}).json()["record_count"], 4);
 }
 
 TEST_F(HistoryCommands, QueryShowsTheBestFirst) {
   const auto json = Cli({"query", "--history", Path("h.db"), "--top", "2", "--model", "tiny", "--json"}).json();
   ASSERT_EQ(json["records"].size(), 2u);
   const auto& best = json["records"][0];
-  EXPECT_EQ(best["id"], 2);
+  EXPECT_EQ(best["record"], 2);
   EXPECT_EQ(best["workload"], Doubled(8).workload_key());
   EXPECT_EQ(best["target"], "cpu");
   EXPECT_EQ(best["device"], "a processor");

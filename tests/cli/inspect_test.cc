@@ -88,9 +88,9 @@ TEST_F(Inspect, ShowsAPackage) {
   int64_t kernels = 0;
   for (const auto& task : json["plans"][0]["tasks"]) {
     EXPECT_TRUE(task["record"].is_null());
-    kernels += static_cast<int64_t>(task["count"]) * static_cast<int64_t>(task["kernels"]);
+    kernels += static_cast<int64_t>(task["count"]) * static_cast<int64_t>(task["kernel_count"]);
   }
-  EXPECT_EQ(json["plans"][0]["kernels"], kernels);
+  EXPECT_EQ(json["plans"][0]["kernel_count"], kernels);
   EXPECT_GE(kernels, 2);
 }
 

@@ -47,7 +47,7 @@ class LaunchCli : public FleetCli {
   }
   int64_t Records() const {
     const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+    return info.code == 0 ? static_cast<int64_t>(info.json()["record_count"]) : 0;
   }
   std::vector<std::string> Launch(const std::string& engine, const std::string& workers) const {
     return {"--launch", engine,          "--workers",

@@ -95,13 +95,13 @@ TEST_F(LibraryCommands, RecordsAreQueriedCheckedAndExplained) {
   const int64_t id = AddRecord("library/cudnn");
   const auto best = Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"];
   ASSERT_EQ(best.size(), 1u);
-  EXPECT_EQ(best[0]["view"], "library");
+  EXPECT_EQ(best[0]["algorithm"], "library");
   EXPECT_EQ(best[0]["sketch"], "library/cudnn");
   EXPECT_EQ(Cli({"history", "check", Path("h.db"), "--json"}).json()["ok"], true);
   const auto told = Cli({"explain", "--history", Path("h.db"), "--record", std::to_string(id), "--json"}).json();
-  EXPECT_EQ(told["view"], "library");
-  EXPECT_EQ(told["decisions"][0]["name"], "algorithm");
-  EXPECT_EQ(told["decisions"][0]["value"], 1);
+  EXPECT_EQ(told["algorithm"], "library");
+  EXPECT_EQ(told["configuration"][0]["name"], "algorithm");
+  EXPECT_EQ(told["configuration"][0]["value"], 1);
   EXPECT_THAT(std::string(told["loops"]), HasSubstr("): cudnn convolution float32 NCHW 1x8x8x8 with 8 filters"));
   EXPECT_THAT(std::string(told["steps"]), HasSubstr("library stage "));
   EXPECT_FALSE(told.contains("problem")) << told["problem"];

@@ -131,7 +131,7 @@ class NetworkCheckCli : public FleetCli {
     ASSERT_EQ(check["wrong_records"].size(), 1u);
     EXPECT_EQ(check["wrong_records"][0]["record"], best_);
     EXPECT_EQ(check["wrong_records"][0]["task"], "gemm_32x48x64");
-    EXPECT_EQ(check["wrong_records"][0]["replaced_by"], second_);
+    EXPECT_EQ(check["wrong_records"][0]["replacement"], second_);
   }
 
   int64_t best_ = 0, second_ = 0;
@@ -219,16 +219,16 @@ TEST_F(NetworkCheckCli, AJobOfAServiceIsCheckedByTheWorkersOfTheFleet) {
   const CliResult done = submit({});
   ASSERT_EQ(done.code, 0) << done.err << service.err();
   EXPECT_EQ(done.json()["state"], "done");
-  const auto check = done.json()["network_check"];
+  const auto check = done.json()["check"];
   EXPECT_EQ(check["ok"], true);
   EXPECT_GT(check["latency_us"], 0);
-  ASSERT_EQ(check["wrong_records"].size(), 1u);
-  const std::string sentence = check["wrong_records"][0];
+  ASSERT_EQ(check["problems"].size(), 1u);
+  const std::string sentence = check["problems"][0];
   EXPECT_EQ(sentence.rfind(Sentence(), 0), 0u) << sentence;
   EXPECT_NE(done.err.find("warning: " + sentence + "\n"), std::string::npos) << done.err;
   ExpectMarked(Verified::kOk);
   const auto listed = Cli({"jobs", "list", "--service", address, "--json"}).json()["jobs"][0];
-  EXPECT_EQ(listed["network_check"]["text"], check["text"]);
+  EXPECT_EQ(listed["check"]["text"], check["text"]);
 }
 
 }  // namespace

@@ -27,20 +27,20 @@ TEST_F(ProfileCommand, CountsTheOperationsOfAProduct) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   const auto json = result.json();
-  EXPECT_EQ(json["schema"], "diapason.profile/1");
+  EXPECT_EQ(json["schema"], "diapason.profile/2");
   EXPECT_EQ(json["target"], "cpu -num-cores=1");
-  EXPECT_GT(json["device"]["peak_gflops_per_s"], 0);
+  EXPECT_GT(json["peak_gflops_per_s"], 0);
   ASSERT_EQ(json["plans"].size(), 1u);
   const auto& plan = json["plans"][0];
   double flops = 0, us = plan["disturbed_us"].get<double>() + plan["between_us"].get<double>(), shares = 0;
   for (const auto& kernel : plan["kernels"]) {
     flops += kernel["flops"].get<double>();
-    us += kernel["us"].get<double>();
+    us += kernel["time_us"].get<double>();
     shares += kernel["share"].get<double>();
-    EXPECT_NEAR(kernel["gflops_per_s"], kernel["flops"].get<double>() / kernel["us"].get<double>() * 1e-3,
+    EXPECT_NEAR(kernel["gflops_per_s"], kernel["flops"].get<double>() / kernel["time_us"].get<double>() * 1e-3,
                 1e-6 * kernel["gflops_per_s"].get<double>());
-    EXPECT_NEAR(kernel["roofline"]["reached"], kernel["roofline"]["us"].get<double>() / kernel["us"].get<double>(),
-                1e-6);
+    EXPECT_NEAR(kernel["roofline"]["fraction"],
+                kernel["roofline"]["limit_us"].get<double>() / kernel["time_us"].get<double>(), 1e-6);
     EXPECT_EQ(kernel["record"], nullptr);
     EXPECT_EQ(kernel["task"], "gemm_32x64x128");
   }
@@ -104,7 +104,7 @@ TEST_F(ProfileCommand, PackagesThatDoNotSayTheirWorkAreTimedAllTheSame) {
                             "' does not say how many operations its kernels execute, so that rates are not known; "
                             "build it again\n");
   EXPECT_EQ(result.json()["plans"][0]["kernels"][0]["gflops_per_s"], nullptr);
-  EXPECT_GT(result.json()["plans"][0]["kernels"][0]["us"], 0);
+  EXPECT_GT(result.json()["plans"][0]["kernels"][0]["time_us"], 0);
 }
 
 }  // namespace

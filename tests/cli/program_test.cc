@@ -77,7 +77,7 @@ class ProgramTest : public CliTest {
     for (int i = 0; i < 600; ++i) {
       if (std::filesystem::exists(Path("h.db"))) {
         const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-        if (info.code == 0 && info.json()["records"] >= count) return;
+        if (info.code == 0 && info.json()["record_count"] >= count) return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -87,7 +87,7 @@ class ProgramTest : public CliTest {
   int64_t CheckedRecords(const std::string& name = "h.db") {
     const CliResult check = Cli({"history", "check", Path(name), "--json"});
     EXPECT_EQ(check.code, 0) << check.out << check.err;
-    return check.code == 0 ? static_cast<int64_t>(check.json()["records"]) : -1;
+    return check.code == 0 ? static_cast<int64_t>(check.json()["record_count"]) : -1;
   }
 
   // Each candidate of a history once.

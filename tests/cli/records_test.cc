@@ -31,7 +31,7 @@ class RecordsCommands : public CliTest {
     std::filesystem::create_directories(Path("records/cpu"));
     const CliResult added = Cli({"records", "add", Path("h.db"), "--out", File(), "--keep", "1", "--json"});
     ASSERT_EQ(added.code, 0) << added.err;
-    EXPECT_EQ(added.json()["records"], 1);
+    EXPECT_EQ(added.json()["record_count"], 1);
     EXPECT_EQ(added.json()["added"], 1);
   }
   void TearDown() override {
@@ -63,13 +63,13 @@ class RecordsCommands : public CliTest {
 };
 
 TEST_F(RecordsCommands, ABuildWithoutHistoryTakesShippedRecords) {
-  EXPECT_EQ(Build()["default"], true);
+  EXPECT_EQ(Build()["fallback"], true);
   Ship();
   const auto task = Build();
-  EXPECT_EQ(task["default"], false);
+  EXPECT_EQ(task["fallback"], false);
   EXPECT_EQ(task["record_source"], "shipped");
   EXPECT_EQ(warnings_, "");
-  EXPECT_EQ(Build({"--no-shipped-records"})["default"], true);
+  EXPECT_EQ(Build({"--no-shipped-records"})["fallback"], true);
   const CliResult text = Cli(OnSmallProduct("build", {"--out", Path("package"), "--no-measure"}));
   EXPECT_NE(text.out.find("1 task, 1 with the best record (1 of these shipped with Diapason)"), std::string::npos)
       << text.out << text.err;
@@ -128,8 +128,8 @@ TEST_F(RecordsCommands, ListSaysWhatFilesHold) {
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0]["file"], File());
   EXPECT_EQ(groups[0]["target"], "cpu -num-cores=1");
-  EXPECT_EQ(groups[0]["workloads"], 1);
-  EXPECT_EQ(groups[0]["networks"], nlohmann::json::array({"gemm"})) << groups;
+  EXPECT_EQ(groups[0]["workload_count"], 1);
+  EXPECT_EQ(groups[0]["network_names"], nlohmann::json::array({"gemm"})) << groups;
   EXPECT_EQ(Cli({"records", "list", File(), "--target", "cuda", "--json"}).json()["groups"].size(), 0u);
   Ship();
   EXPECT_EQ(Cli({"records", "list", "--json"}).json()["groups"], groups);
@@ -159,8 +159,8 @@ TEST_F(RecordsCommands, AddKeepsTheBestOfBothAndNoHostOrCommandLine) {
   EXPECT_EQ(line["run"]["host"], "");
   EXPECT_EQ(line["run"]["command_line"], "");
   const auto again = Cli({"records", "add", Path("h.db"), "--out", File(), "--keep", "2", "--json"}).json();
-  EXPECT_EQ(again["records"].get<int>() - again["added"].get<int>(), 1) << again;
-  EXPECT_EQ(Cli({"records", "add", Path("h.db"), "--out", File(), "--keep", "1", "--json"}).json()["records"], 1);
+  EXPECT_EQ(again["record_count"].get<int>() - again["added"].get<int>(), 1) << again;
+  EXPECT_EQ(Cli({"records", "add", Path("h.db"), "--out", File(), "--keep", "1", "--json"}).json()["record_count"], 1);
   EXPECT_EQ(nlohmann::json::parse(Content(File())), line);
   const CliResult none = Cli({"records", "add", Path("h.db"), "--out", File(), "--model", "resnet-18"});
   EXPECT_EQ(none.code, 1);

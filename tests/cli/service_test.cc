@@ -31,7 +31,7 @@ class ServiceCli : public FleetCli {
   }
   int64_t Records() {
     const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+    return info.code == 0 ? static_cast<int64_t>(info.json()["record_count"]) : 0;
   }
 
  private:
@@ -76,7 +76,7 @@ TEST_F(ServiceCli, TunesBuildsAndAnswersForItsHistory) {
   EXPECT_EQ(job["trials"], 8);
   EXPECT_EQ(job["measured"], 8);
   EXPECT_EQ(job["tasks"][0]["verified"], true);
-  EXPECT_EQ(job["stopped"], "all trials are done");
+  EXPECT_EQ(job["stop_reason"], "all trials are done");
   EXPECT_NE(done.err.find("8/8 trials"), std::string::npos) << done.err;
 
   const auto list = Jobs(address);

@@ -93,7 +93,7 @@ TEST(Networks, AreListedWithTheirOptions) {
   const auto json = Cli({"networks", "--json"}).json();
   std::vector<std::string> names;
   for (const auto& network : json["networks"]) {
-    names.push_back(network["name"]);
+    names.push_back(network["network"]);
     EXPECT_NE(text.out.find(names.back()), std::string::npos);
   }
   for (const char* name : {"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152", "mobilenet",
@@ -121,12 +121,12 @@ TEST(Devices, BeginWithTheProcessor) {
   ASSERT_FALSE(json["devices"].empty());
   const auto& cpu = json["devices"][0];
   EXPECT_EQ(std::string(cpu["target"]).substr(0, 3), "cpu");
-  EXPECT_NE(cpu["name"], "");
+  EXPECT_NE(cpu["device"], "");
   EXPECT_GE(cpu["cores"], 1);
   const std::string text = Cli({"devices"}).out;
   EXPECT_NE(text.find("--target \"cpu"), std::string::npos);
   const char* vectors = cpu["vector_bytes"] >= 64 ? ", AVX-512\n" : cpu["vector_bytes"] >= 32 ? ", AVX2\n" : ", SSE\n";
-  if (cpu["arch"] == "x86-64") EXPECT_NE(text.find(std::string(cpu["name"]) + vectors), std::string::npos) << text;
+  if (cpu["arch"] == "x86-64") EXPECT_NE(text.find(std::string(cpu["device"]) + vectors), std::string::npos) << text;
 }
 
 }  // namespace

@@ -18,6 +18,23 @@ def schema(name):
         return json.load(file)
 
 
+def fields(part, path):
+    """All fields of a schema, each as (its name, its type, where it is): "object", "array of string"; numbers of all kinds are one type."""
+    for name, field in part.get("properties", {}).items():
+        where = f"{path}.{name}"
+        types = field.get("type", [])
+        kinds = {"number" if kind == "integer" else kind for kind in ([types] if isinstance(types, str) else types)} - {"null"}
+        items = field.get("items", {})
+        if kinds == {"array"} and "type" in items:
+            kinds = {f"array of {items['type']}"}
+        if "const" not in field and kinds != {"array"}:
+            yield name, " or ".join(sorted(kinds)), where
+        yield from fields(field, where)
+        yield from fields(items, where + "[]")
+    if isinstance(part.get("additionalProperties"), dict):
+        yield from fields(part["additionalProperties"], path + ".*")
+
+
 class Documents(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -29,7 +46,7 @@ class Documents(unittest.TestCase):
             run = subprocess.run([PROGRAM, *args, "--json"], cwd=self.folder.name, capture_output=True, text=True, timeout=120)
             self.assertEqual(run.returncode, code, run.stderr)
             found = json.loads(run.stdout)
-            self.assertEqual(found["schema"], f"diapason.{name}/1")
+            self.assertEqual(found["schema"], schema(name)["$id"])
             jsonschema.Draft202012Validator(schema(name)).validate(found)
             self.seen.add(name)
             return found
@@ -46,7 +63,7 @@ class Documents(unittest.TestCase):
         self.document("tasks", "tasks", *GEMM)
         self.document("tune", "tune", *GEMM, "--history", "h.db", "--trials", "4", "--min-repeat-ms", "1")
         records = self.document("records", "query", "--history", "h.db")["records"]
-        self.document("explanation", "explain", "--history", "h.db", "--record", str(records[0]["id"]))
+        self.document("explanation", "explain", "--history", "h.db", "--record", str(records[0]["record"]))
         self.document("explanation", "explain", *GEMM, "--task", "1")
         self.document("build", "build", *GEMM, "--history", "h.db", "--out", "package")
         self.document("run", "run", "package", "--check", "--bench", "--duration", "0.05")
@@ -82,6 +99,14 @@ class Documents(unittest.TestCase):
         self.document("error", "query", "--history", "none.db", code=1)
         self.document("error", "tune", "--jsn", code=2)
         self.assertEqual(self.seen, {path.stem for path in SCHEMAS.glob("*.json")})
+
+    def test_a_field_has_the_same_type_in_all_documents(self):
+        types = {}
+        for path in sorted(SCHEMAS.glob("*.json")):
+            for name, kind, where in fields(schema(path.stem), path.stem):
+                types.setdefault(name, {}).setdefault(kind, where)
+        self.assertGreater(len(types), 200)
+        self.assertEqual({name: found for name, found in types.items() if len(found) > 1}, {})
 
     def test_schemas_reject_what_is_missing_or_of_another_type(self):
         good = {"schema": "diapason.error/1", "error": "x"}

@@ -100,7 +100,7 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
   }
   int64_t Records() {
     const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
-    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+    return info.code == 0 ? static_cast<int64_t>(info.json()["record_count"]) : 0;
   }
 
   // One act of the killer.

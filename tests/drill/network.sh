@@ -103,7 +103,7 @@ client() {
   ip netns exec "$id-service" "$diapason" "$@" --service 10.77.0.2:9191 --timeout 60 $(tls client) \
     --token-file "$work/certs/submitter.token"
 }
-records() { "$diapason" history info "$work/h.db" --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["records"])' || echo 0; }
+records() { "$diapason" history info "$work/h.db" --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["record_count"])' || echo 0; }
 
 client submit gemm --m 32 --n 48 --k 64 --target "cpu -num-cores=1" --trials 100000 --trials-per-round 8 \
   --min-repeat-ms 1 >"$work/submit.out" 2>"$work/submit.err" || fail "the job is not taken"

@@ -83,7 +83,7 @@ class PostgresFailover : public FleetCli {
   bool HasMeasured(size_t records) {
     return WaitFor([&] {
       const CliResult info = Cli({"history", "info", history_, "--json"});
-      return info.code == 0 && info.json()["records"].get<size_t>() >= records;
+      return info.code == 0 && info.json()["record_count"].get<size_t>() >= records;
     });
   }
   void ExpectDone(int64_t job, int64_t trials) {

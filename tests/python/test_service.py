@@ -34,8 +34,8 @@ def test_a_package_is_built_with_the_records_of_the_service(address, model, weig
     assert (report.out, report.target.split()[0], [plan.sizes for plan in report.plans]) == (str(tmp_path / "package"), "cpu", [{"batch": 3}, {"batch": 5}])
     assert report.kernels_stored > 0
     for plan in report.plans:
-        assert plan.check.ok and plan.check.sizes == plan.sizes and plan.padding["batch"].harmless
-        assert (plan.task_count, plan.default_count, plan.shipped_count) == (len({task.id for task in plan.tasks}), 0, 0)
+        assert plan.check.ok and plan.check.sizes == plan.sizes and plan.padding["batch"].safe
+        assert (plan.task_count, plan.fallback_count, plan.shipped_count) == (len({task.id for task in plan.tasks}), 0, 0)
         assert {task.record_source for task in plan.tasks} == {"service"}
     x = np.ones((5, 8), dtype=np.float32)
     np.testing.assert_allclose(dp.load(report.out)(x)[0], np.maximum(x @ weight, 0), rtol=1e-4, atol=1e-5)
@@ -45,7 +45,7 @@ def test_a_package_without_records_warns(address, tmp_path):
     with pytest.warns(dp.DiapasonWarning, match="^there is no record of workload .* on target cpu -num-cores=1; "):
         report = dp.Service(address).build("gemm", CPU, out=tmp_path / "package", options={"m": 8, "n": 8, "k": 24}, check=False)
     (plan,) = report.plans
-    assert (plan.task_count, plan.default_count, plan.sizes, plan.check) == (1, 1, {}, None)
+    assert (plan.task_count, plan.fallback_count, plan.sizes, plan.check) == (1, 1, {}, None)
     with pytest.raises(dp.Error, match="^unknown network 'none': "):
         dp.Service(address).build("none", CPU, out=tmp_path / "other")
 

@@ -71,8 +71,8 @@ def test_all_tasks_and_all_kinds_of_errors_are_in_it(document):
 def test_configurations_have_the_names_that_explain_shows(history, document):
     shown = json.loads(diapason(history, "explain", "--history", "h.db", "--record", "1", "--json"))
     assert document["results"][0]["configuration"] == {"sketch": document["results"][0]["configuration"]["sketch"],
-                                                       **{one["name"]: one["value"] for one in shown["decisions"]}}
-    assert len(shown["decisions"]) > 2
+                                                       **{one["name"]: one["value"] for one in shown["configuration"]}}
+    assert len(shown["configuration"]) > 2
 
 
 def test_times_are_milliseconds(history, document):

@@ -126,7 +126,7 @@ def test_a_second_process_finds_the_package(cache):
             "with torch.no_grad():\n"
             "    assert torch.allclose(run(torch.ones(2, 6)), model(torch.ones(2, 6)), atol=1e-5)\n"
             "assert not dp.explain_fallbacks(), dp.explain_fallbacks()\n"
-            "print(dp.History(sys.argv[1] + '/history.db').summary().records)\n")
+            "print(dp.History(sys.argv[1] + '/history.db').summary().record_count)\n")
     before = packages_in(cache)
     # Two at once, then one more: the package is made once, and the third measures nothing.
     both = [subprocess.Popen([sys.executable, "-c", code, cache], stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -145,10 +145,10 @@ def test_the_history_of_an_earlier_run_is_used(compiled, tmp_path):
     history = tmp_path / "h.db"
     check(model, compiled(model, trials=2, history=history), torch.randn(5, 8))
     summary = dp.History(history).summary()
-    assert summary.records >= 2 and summary.networks[0].startswith("torch-")
+    assert summary.record_count >= 2 and summary.networks[0].startswith("torch-")
     torch._dynamo.reset()
     check(model, compiled(model, history=history), torch.randn(5, 8))
-    assert dp.History(history).summary().records == summary.records
+    assert dp.History(history).summary().record_count == summary.record_count
 
 
 def test_a_service_tunes_and_has_the_records(compiled, cache, address):

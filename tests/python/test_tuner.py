@@ -31,8 +31,8 @@ def test_tasks_of_a_built_in_network():
     found = dp.tasks("gemm", CPU, **GEMM)
     assert found.target == CPU
     (task,) = found
-    assert (task.id, task.weight, task.flops) == (1, 1, 2 * 32 * 48 * 64)
-    assert task.workload and task.sketches and task.kernels >= 1 and not task.moves_data
+    assert (task.id, task.count, task.flops) == (1, 1, 2 * 32 * 48 * 64)
+    assert task.workload and task.sketches and task.kernel_count >= 1 and not task.moves_data
     assert [one.dtype for one in found.inputs] == ["float32"] * len(found.inputs)
 
 
@@ -50,7 +50,7 @@ def test_tuning_tells_how_far_it_is(tuned):
     history, result, told = tuned
     assert (result.progress.trials, result.progress.measured, result.progress.trial_limit) == (6, 6, 6)
     (task,) = result.progress.tasks
-    assert task.trials == 6 and task.verified and task.best_us <= task.default_us
+    assert task.trials == 6 and task.verified and task.best_us <= task.fallback_us
     assert result.estimated_us > 0
     (check,) = result.checks
     assert check.ok and check.wrong_records == []
@@ -80,7 +80,7 @@ def test_a_history_is_queried(tuned):
     assert history.best(best.workload, device=best.device, target=CPU) == best
     assert history.best("none") is None
     summary = history.summary()
-    assert (summary.records, summary.networks, summary.devices) == (6, ["gemm"], [best.device])
+    assert (summary.record_count, summary.networks, summary.devices) == (6, ["gemm"], [best.device])
     with pytest.raises(dp.NotFoundError, match="resnet-18"):
         history.query(model="resnet-18")
     with pytest.raises(ValueError, match="^the best 0 records are asked for; ask for 1 or more$"):
@@ -97,9 +97,9 @@ def test_a_package_has_the_records_of_the_history(tuned, tmp_path):
     history, result, _ = tuned
     built = dp.build("gemm", CPU, out=tmp_path / "package", history=history, **GEMM)
     (plan,) = built.plans
-    assert (plan.task_count, plan.default_count) == (1, 0)
-    assert plan.tasks[0].record == result.progress.tasks[0].best_record
-    assert plan.check.ok and plan.measured_us > 0
+    assert (plan.task_count, plan.fallback_count) == (1, 0)
+    assert plan.tasks[0].record == result.progress.tasks[0].record
+    assert plan.check.ok and plan.latency_us > 0
     package = dp.load(built.out)
     arrays = [np.ones(port.shape, np.float32) for port in package.inputs]
     assert np.isfinite(package(*arrays)).all()
@@ -146,7 +146,7 @@ def test_exceptions_of_the_callback_end_the_run_and_come_through(tmp_path):
 
     with pytest.raises(Enough):
         dp.tune("gemm", CPU, history=tmp_path / "h.db", trials=10000, callback=callback, **FAST, **GEMM)
-    assert 2 <= dp.History(tmp_path / "h.db").summary().records < 10000
+    assert 2 <= dp.History(tmp_path / "h.db").summary().record_count < 10000
 
 
 INTERRUPTED = """
@@ -172,7 +172,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
         rest, _ = process.communicate(timeout=60)
     assert rest.splitlines()[-1] == "interrupted"
     assert process.returncode == 0
-    assert dp.History(history).summary().records >= measured
+    assert dp.History(history).summary().record_count >= measured
 
 
 def test_other_threads_run_while_it_tunes(tmp_path):

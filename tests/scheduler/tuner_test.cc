@@ -111,7 +111,7 @@ TEST_F(TunerTest, FindsNearlyTheBestAndFarBetterThanRandomSearch) {
   const double random = 1e6 * (RandomBest(network, 0, 2, 120) + 3 * RandomBest(network, 1, 1, 120));
   EXPECT_LT(*report->estimated_us, 1.12 * optimum);
   EXPECT_LT(*report->estimated_us - optimum, 0.4 * (random - optimum));
-  EXPECT_LT(*report->estimated_us, *report->estimated_default_us);
+  EXPECT_LT(*report->estimated_us, *report->estimated_fallback_us);
   EXPECT_EQ(report->stopped, "all trials are done");
 }
 
@@ -136,10 +136,10 @@ TEST_F(TunerTest, ExpectsALatencyWhileTasksAreNotTimed) {
     }
     return least;
   };
-  const double off = *report->tasks[0].default_us / analytic(0);
+  const double off = *report->tasks[0].fallback_us / analytic(0);
   EXPECT_NEAR(report->tasks[1].expected_us, off * analytic(1), 1e-6 * report->tasks[1].expected_us);
   EXPECT_NEAR(report->expected_us, report->tasks[0].expected_us + 3 * report->tasks[1].expected_us, 1e-6);
-  EXPECT_NEAR(report->expected_default_us, *report->tasks[0].default_us + 3 * report->tasks[1].expected_us, 1e-6);
+  EXPECT_NEAR(report->expected_fallback_us, *report->tasks[0].fallback_us + 3 * report->tasks[1].expected_us, 1e-6);
 }
 
 TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
@@ -164,11 +164,11 @@ TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
     EXPECT_EQ(best->verified, Verified::kOk);
     EXPECT_TRUE(one.verified);
     EXPECT_NEAR(*one.best_us, MedianSeconds(*best->timing()) * 1e6, 1e-6);
-    EXPECT_NEAR(*one.gflops, network.tasks()[task].dag.flops() / *one.best_us / 1e3, 1e-6);
+    EXPECT_NEAR(*one.gflops_per_s, network.tasks()[task].dag.flops() / *one.best_us / 1e3, 1e-6);
     // Trial 0 is the fallback schedule.
     EXPECT_EQ(stored[0].trial, 0);
     EXPECT_EQ(stored[0].decisions, std::vector<int32_t>(8, 1));
-    EXPECT_NEAR(*one.default_us, MedianSeconds(*stored[0].timing()) * 1e6, 1e-6);
+    EXPECT_NEAR(*one.fallback_us, MedianSeconds(*stored[0].timing()) * 1e6, 1e-6);
     for (size_t i = 0; i < stored.size(); ++i) {
       EXPECT_EQ(stored[i].trial, static_cast<int64_t>(i));
       EXPECT_EQ(stored[i].seed, 5u);
@@ -227,7 +227,7 @@ TEST_F(TunerTest, ResumesWithoutMeasuringAnythingAgain) {
   EXPECT_EQ(after->trials, 200);
   EXPECT_EQ(after->measured, 120);
   EXPECT_LE(*after->estimated_us, *before->estimated_us);
-  EXPECT_EQ(after->tasks[0].default_us, before->tasks[0].default_us);
+  EXPECT_EQ(after->tasks[0].fallback_us, before->tasks[0].fallback_us);
   for (const auto& [candidate, times] : second.measured()) EXPECT_EQ(first.measured().count(candidate), 0u);
   // All trials are there: nothing is left to measure.
   const auto nothing = Tune(network, Options(network, 200), &third);

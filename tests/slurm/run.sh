@@ -82,7 +82,7 @@ cd "$work"
   --min-repeat-ms 5 --json --launch slurm --slurm-args "-N 1 -n 1 --requeue" --workers 2 \
   --worker-args "--devices cpu --builders 1" >tune.out 2>tune.err & tune=$!
 pids+=("$tune")
-records() { "$diapason" history info h.db --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["records"])'; }
+records() { "$diapason" history info h.db --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["record_count"])'; }
 has() { (($(records) >= $1)); }
 running() { squeue --noheader --array --states RUNNING --format %i | head -n 1; }
 within 120 has 8 || fail "nothing is measured"

@@ -26,7 +26,7 @@ class FeedTest : public HistoryTest {
 
 TEST_F(FeedTest, AnEmptyHistoryIsAWholeDocument) {
   const Json json = Feed()->Snapshot();
-  EXPECT_EQ(json["schema"], "diapason.page.history/1");
+  EXPECT_EQ(json["schema"], "diapason.page.history/2");
   EXPECT_EQ(json["version"], 1);
   EXPECT_EQ(json["history"], "h.db");
   EXPECT_EQ(json["total_trials"], 0);
@@ -53,27 +53,27 @@ TEST_F(FeedTest, MeasurementsAreColumnsOverTables) {
   EXPECT_EQ(json["total_trials"], 2);
   EXPECT_EQ(json["origin"], "2023-11-14T22:13:21.000Z");
   EXPECT_EQ(json["workloads"][0],
-            (Json{{"key", "a"}, {"name", "conv"}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}}));
-  EXPECT_EQ(json["workloads"][1]["key"], "b");
+            (Json{{"workload", "a"}, {"task", "conv"}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}}));
+  EXPECT_EQ(json["workloads"][1]["workload"], "b");
   EXPECT_EQ(json["places"][0]["target"], "cuda -arch=sm_90");
   EXPECT_EQ(json["places"][0]["device"], "NVIDIA H200");
   EXPECT_EQ(json["places"][0]["roofs"]["compute"].size(), 3u);
   EXPECT_EQ(json["sketches"], Json({"tile+shared"}));
   EXPECT_EQ(json["errors"][0],
             (Json{{"kind", "run_timeout"}, {"stage", "run"}, {"text", "the kernel did not finish in 10 s"}}));
-  EXPECT_EQ(json["networks"][0]["tasks"][0], (Json{{"workload", 0}, {"name", "conv"}, {"count", 3.0}}));
-  EXPECT_EQ(json["latencies"][0]["measured_us"], 500000.0);
+  EXPECT_EQ(json["networks"][0]["tasks"][0], (Json{{"workload", 0}, {"task", "conv"}, {"count", 3.0}}));
+  EXPECT_EQ(json["latencies"][0]["latency_us"], 500000.0);
   EXPECT_EQ(json["latencies"][0]["measured_at"], "2023-11-14T22:13:22.000Z");
   EXPECT_EQ(json["runs"][0]["started_at"], "2023-11-14T22:13:20.000Z");
   EXPECT_EQ(json["runs"][0]["ended_at"], nullptr);
   const Json& trials = json["trials"];
-  EXPECT_EQ(trials["id"], Json(ids));
+  EXPECT_EQ(trials["record"], Json(ids));
   EXPECT_EQ(trials["workload"], Json({0, 1}));
   EXPECT_EQ(trials["after_us"], Json({0, 500000}));
   EXPECT_EQ(trials["median_us"], Json({2000.0, nullptr}));
   EXPECT_EQ(trials["error"], Json({-1, 0}));
   EXPECT_EQ(trials["verified"], Json({1, 0}));
-  EXPECT_EQ(trials["raced_out"], Json({0, 0}));
+  EXPECT_EQ(trials["stopped_early"], Json({0, 0}));
 }
 
 TEST_F(FeedTest, AChangeHasNewRowsAndCorrections) {
@@ -87,14 +87,14 @@ TEST_F(FeedTest, AChangeHasNewRowsAndCorrections) {
   ASSERT_TRUE(change.has_value());
   EXPECT_FALSE(change->whole);
   const Json& delta = change->delta;
-  EXPECT_EQ(delta["schema"], "diapason.page.change/1");
+  EXPECT_EQ(delta["schema"], "diapason.page.change/2");
   EXPECT_EQ(delta["version"], 2);
   EXPECT_EQ(delta["total_trials"], 3);
   EXPECT_EQ(delta["workloads"].size(), 1u);
   EXPECT_EQ(delta["sketches"], Json::array());
-  EXPECT_EQ(delta["trials"]["id"], Json(second));
+  EXPECT_EQ(delta["trials"]["record"], Json(second));
   EXPECT_EQ(delta["trials"]["workload"], Json({1}));
-  EXPECT_EQ(delta["changed"]["id"], Json({first[1]}));
+  EXPECT_EQ(delta["changed"]["record"], Json({first[1]}));
   EXPECT_EQ(delta["changed"]["verified"], Json({3}));
   EXPECT_EQ(feed->Poll().value(), std::nullopt);
   // The whole document has both.
@@ -125,7 +125,7 @@ TEST_F(FeedTest, OfMoreThanTheLimitTheNewestAndTheBestAreShown) {
   const std::vector<int64_t> ids = Append({TimedRecord("a", 1), TimedRecord("a", 2), TimedRecord("a", 3)});
   const Json json = Feed(1)->Snapshot();
   EXPECT_EQ(json["total_trials"], 3);
-  EXPECT_EQ(json["trials"]["id"], Json({ids[0], ids[2]}));
+  EXPECT_EQ(json["trials"]["record"], Json({ids[0], ids[2]}));
 }
 
 TEST_F(FeedTest, AMissingHistoryIsRefused) {

@@ -65,7 +65,7 @@ TEST_F(PageServerTest, FollowersAndReadersSeeEveryMeasurementWhileItIsStored) {
         for (size_t end; (end = text.find("\n\n", at)) != std::string::npos; at = end + 2) {
           const size_t begin = text.find("data: ", at);
           if (text.compare(at, 14, "event: change\n") != 0) continue;
-          rows += Json::parse(text.substr(begin + 6, end - begin - 6))["trials"]["id"].size();
+          rows += Json::parse(text.substr(begin + 6, end - begin - 6))["trials"]["record"].size();
         }
         return rows < kBatches;
       });
@@ -75,8 +75,8 @@ TEST_F(PageServerTest, FollowersAndReadersSeeEveryMeasurementWhileItIsStored) {
   }
   threads.emplace_back([&server, &done] {
     while (done < kFollowers) {
-      EXPECT_EQ(Get(*server, "/api/history")["schema"], "diapason.page.history/1");
-      EXPECT_EQ(Get(*server, "/api/fleet")["schema"], "diapason.page.fleet/1");
+      EXPECT_EQ(Get(*server, "/api/history")["schema"], "diapason.page.history/2");
+      EXPECT_EQ(Get(*server, "/api/fleet")["schema"], "diapason.page.fleet/2");
     }
   });
   for (int i = 0; i < kBatches; ++i) {
@@ -84,7 +84,7 @@ TEST_F(PageServerTest, FollowersAndReadersSeeEveryMeasurementWhileItIsStored) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(Get(*server, "/api/history")["trials"]["id"].size(), static_cast<size_t>(kBatches + 1));
+  EXPECT_EQ(Get(*server, "/api/history")["trials"]["record"].size(), static_cast<size_t>(kBatches + 1));
 }
 
 TEST_F(PageServerTest, StoppingEndsStreams) {
@@ -106,8 +106,8 @@ TEST_F(PageServerTest, StoppingEndsStreams) {
 TEST_F(PageServerTest, ASourceThatFailsIsToldInItsDocument) {
   options_.jobs = []() -> absl::StatusOr<Json> { return absl::UnavailableError("the tracker is away"); };
   const auto server = Start();
-  EXPECT_EQ(Get(*server, "/api/jobs"), (Json{{"schema", "diapason.page.jobs/1"}, {"error", "the tracker is away"}}));
-  EXPECT_EQ(Get(*server, "/api/records/1"), (Json{{"schema", "diapason.page.record/1"}, {"id", 1}}));
+  EXPECT_EQ(Get(*server, "/api/jobs"), (Json{{"schema", "diapason.page.jobs/2"}, {"error", "the tracker is away"}}));
+  EXPECT_EQ(Get(*server, "/api/records/1"), (Json{{"schema", "diapason.page.record/2"}, {"id", 1}}));
   EXPECT_EQ(Get(*server, "/api/records/2", 404),
             (Json{{"schema", "diapason.page.error/1"}, {"error", "there is no record of that id"}}));
 }

@@ -277,12 +277,12 @@ def test_a_service_shows_jobs_and_fleet(watched, tmp_path):
 
 
 def test_a_troubled_fleet_is_told_in_words(server, watched):
-    device = {"host": HOSTILE[2], "worker": HOSTILE[0], "labels": {}, "device": "cuda:0", "target": "cuda -arch=sm_90", "model": "NVIDIA H200", "uuid": "GPU-1",
-              "state": "quarantined", "why": HOSTILE[1], "leases": 3, "runs": 7, "trials_per_s": 0.5, "utilisation": 0.25, "error_rate": 1.0, "drift": 1.31,
+    device = {"host": HOSTILE[2], "worker": HOSTILE[0], "labels": {}, "name": "cuda:0", "target": "cuda -arch=sm_90", "device": "NVIDIA H200", "uuid": "GPU-1",
+              "state": "quarantined", "reason": HOSTILE[1], "leases": 3, "runs": 7, "trials_per_s": 0.5, "utilisation": 0.25, "error_rate": 1.0, "drift": 1.31,
               "drifts": True, "excluded": True, "last_seen_s": 2.2}
-    queue = {"name": HOSTILE[4], "priority": 2, "weight": 1, "pending": 40, "leased": 3, "done": 1234}
-    model = {"kind": "cuda", "model": "NVIDIA H200", "total": 1, "free": 0, "pending": 40, "quarantined": 1}
-    fleet = {"devices": [device], "queues": [queue], "models": [model]}
+    queue = {"queue": HOSTILE[4], "priority": 2, "weight": 1, "pending": 40, "leased": 3, "done": 1234}
+    model = {"target_kind": "cuda", "device": "NVIDIA H200", "total": 1, "free": 0, "pending": 40, "quarantined": 1}
+    fleet = {"devices": [device], "queues": [queue], "device_models": [model]}
 
     def with_service(route):
         document = route.fetch().json()
@@ -290,8 +290,8 @@ def test_a_troubled_fleet_is_told_in_words(server, watched):
         route.fulfill(json=document)
 
     watched.page.route("**/api/history", with_service)
-    watched.page.route("**/api/fleet", lambda route: route.fulfill(json={"schema": "diapason.page.fleet/1", "fleet": fleet}))
-    watched.page.route("**/api/jobs", lambda route: route.fulfill(json={"schema": "diapason.page.jobs/1", "error": HOSTILE[1]}))
+    watched.page.route("**/api/fleet", lambda route: route.fulfill(json={"schema": "diapason.page.fleet/2", "fleet": fleet}))
+    watched.page.route("**/api/jobs", lambda route: route.fulfill(json={"schema": "diapason.page.jobs/2", "error": HOSTILE[1]}))
     page = watched.open(server.url + "#/fleet")
     row = page.inner_text("section:has(h2:text-is('Devices')) tbody")
     for text in ["quarantined", "excluded", "drifts 1.31", HOSTILE[0], HOSTILE[1], HOSTILE[2], "25.0%", "100.0%", "2 s ago"]:

@@ -24,7 +24,7 @@ def run(*args):
 
 def test_the_history_is_one_document(server):
     found = server.json("api/history")
-    assert found["schema"] == "diapason.page.history/1"
+    assert found["schema"] == "diapason.page.history/2"
     assert found["live"] and not found["has_jobs"] and not found["has_fleet"]
     assert found["total_trials"] == 73
     assert RFC3339.fullmatch(found["origin"])
@@ -33,26 +33,26 @@ def test_the_history_is_one_document(server):
     assert [name for name in columns if name.endswith("_us")] == ["after_us", "median_us", "predicted_us"]
     for i in range(73):
         assert (columns["median_us"][i] is None) == (columns["error"][i] >= 0)
-    names = [workload["name"] for workload in found["workloads"]]
+    names = [workload["task"] for workload in found["workloads"]]
     for text in HOSTILE[:5]:
         assert text in names and text in found["sketches"] and text in [error["text"] for error in found["errors"]]
-    assert [network["name"] for network in found["networks"]] == [HOSTILE[0], "another network " * 8]
-    assert [run["id"] for run in found["runs"]] == [1, 2]
+    assert [network["network"] for network in found["networks"]] == [HOSTILE[0], "another network " * 8]
+    assert [run["run"] for run in found["runs"]] == [1, 2]
     assert all(RFC3339.fullmatch(run["started_at"]) for run in found["runs"])
     assert found["workloads"][0]["flops"] == 32 * 48 * 64 * 2
 
 
 def test_a_record_is_explained_apart(server):
     history = server.json("api/history")["trials"]
-    timed = history["id"][history["error"].index(-1)]
+    timed = history["record"][history["error"].index(-1)]
     record = server.json(f"api/records/{timed}")
-    assert record["schema"] == "diapason.page.record/1"
-    assert record["id"] == timed
+    assert record["schema"] == "diapason.page.record/2"
+    assert record["record"] == timed
     assert "for " in record["loops"] or "parallel " in record["loops"]
     assert "#include" in record["source"] or "void" in record["source"]
-    assert record["measured"]["median_us"] > 0
-    failed = history["id"][next(i for i, error in enumerate(history["error"]) if error >= 0)]
-    assert server.json(f"api/records/{failed}")["measured"]["error"] in {error[0] for error in histories.ERRORS}
+    assert record["measurement"]["median_us"] > 0
+    failed = history["record"][next(i for i, error in enumerate(history["error"]) if error >= 0)]
+    assert server.json(f"api/records/{failed}")["measurement"]["error_kind"] in {error[0] for error in histories.ERRORS}
     status, _, text = server.get("api/records/999999")
     assert status == 404
     assert json.loads(text) == {"schema": "diapason.page.error/1", "error": json.loads(text)["error"]}
@@ -121,13 +121,13 @@ def test_changes_come_as_events(server, history, base):
     timer.start()
     (name, change), = read_events(server, version, 1)
     timer.join()
-    assert name == "change" and change["schema"] == "diapason.page.change/1"
+    assert name == "change" and change["schema"] == "diapason.page.change/2"
     assert change["version"] == version + 1
-    assert change["total_trials"] == 74 and len(change["trials"]["id"]) == 1
+    assert change["total_trials"] == 74 and len(change["trials"]["record"]) == 1
     # Who comes back catches up; who has a version that never was, reads everything again.
     assert read_events(server, version, 1)[0][1] == change
     assert read_events(server, 12345, 1) == [["again", {}]]
-    assert len(server.json("api/history")["trials"]["id"]) == 74
+    assert len(server.json("api/history")["trials"]["record"]) == 74
 
 
 def test_a_report_holds_everything_and_asks_for_nothing(history, tmp_path):
@@ -252,7 +252,7 @@ def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
                               stdout=subprocess.DEVNULL)
     try:
         assert server.json("api/history")["has_jobs"]
-        assert server.json("api/jobs") == {"schema": "diapason.page.jobs/1", "jobs": []}
+        assert server.json("api/jobs") == {"schema": "diapason.page.jobs/2", "jobs": []}
         code, _, err = run("submit", "gemm", "--m", 32, "--n", 48, "--k", 64, "--target", "cpu", "--trials", 6, "--min-repeat-ms", 1,
                            "--no-check", "--service", server.service, "--wait")
         assert code == 0, err
@@ -260,10 +260,10 @@ def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
         assert (job["state"], job["trials"], job["model"]) == ("done", 6, "gemm")
         assert RFC3339.fullmatch(job["submitted_at"]) and RFC3339.fullmatch(job["ended_at"])
         detail = server.json("api/jobs/1")
-        assert detail["schema"] == "diapason.page.job/1" and detail["job"]["tasks"][0]["trials"] == 6
+        assert detail["schema"] == "diapason.page.job/2" and detail["job"]["tasks"][0]["trials"] == 6
         assert server.get("api/jobs/77")[0] == 404
         fleet = server.json("api/fleet")
-        assert fleet["schema"] == "diapason.page.fleet/1"
+        assert fleet["schema"] == "diapason.page.fleet/2"
         assert [device["state"] for device in fleet["fleet"]["devices"]] == ["ready"]
         assert server.json("api/history")["total_trials"] == 6
         events = dict(read_events(server, server.json("api/history")["version"], 2))

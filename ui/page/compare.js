@@ -103,7 +103,7 @@
       found.last = row;
       counts.set(run, found);
     });
-    return model.runs.map((run) => ({ ...run, trials: 0, failed: 0, ...counts.get(run.id) }));
+    return model.runs.map((run) => ({ ...run, trials: 0, failed: 0, ...counts.get(run.run) }));
   }
 
   function lasted(run) {
@@ -112,25 +112,25 @@
   }
 
   function runBefore(run) {
-    const at = model.runs.findIndex((one) => one.id === run.id);
-    return at > 0 ? model.runs[at - 1].id : null;
+    const at = model.runs.findIndex((one) => one.run === run.run);
+    return at > 0 ? model.runs[at - 1].run : null;
   }
 
   const runColumns = [
-    { name: 'run', number: true, value: (run) => run.id },
+    { name: 'run', number: true, value: (run) => run.run },
     { name: 'started', value: (run) => run.started_at, cell: (run) => when(run.started_at) },
     { name: 'lasted', number: true, value: lasted, cell: (run) => (run.ended_at ? duration(lasted(run)) : 'runs, or was killed') },
     { name: 'measurements', number: true, value: (run) => run.trials, cell: (run) => count(run.trials) },
     { name: 'failed', number: true, value: (run) => run.failed, cell: (run) => count(run.failed) },
     { name: 'compare', value: runBefore,
-      cell: (run) => (runBefore(run) === null ? '–' : link('#/compare/' + runBefore(run) + '/' + run.id, 'with run ' + runBefore(run))) },
+      cell: (run) => (runBefore(run) === null ? '–' : link('#/compare/' + runBefore(run) + '/' + run.run, 'with run ' + runBefore(run))) },
     { name: 'host', value: (run) => run.host },
     { name: 'command', value: (run) => run.command_line, cell: (run) => h('code', { class: 'text' }, run.command_line) },
   ];
 
   views.runs = () => {
     if (model.runs.length === 0) return views.nothing();
-    const runs = table(runColumns, { key: (run) => run.id, sort: 'run', descending: true, filter: 'Filter by host or command',
+    const runs = table(runColumns, { key: (run) => run.run, sort: 'run', descending: true, filter: 'Filter by host or command',
       text: (run) => run.host + ' ' + run.command_line, caption: 'Runs of the tuner' });
     const update = () => runs.set(runRows());
     update();
@@ -197,7 +197,7 @@
 
   views.compare = (a, b) => {
     const pair = [Number(a), Number(b)];
-    if (!pair.every((run) => model.runs.some((one) => one.id === run))) {
+    if (!pair.every((run) => model.runs.some((one) => one.run === run))) {
       return views.missing('There are no two runs ' + a + ' and ' + b + ' in this history.');
     }
     const tiles = h('div', { class: 'tiles' }), figures = pairFigures(pair);
@@ -210,7 +210,7 @@
       for (const figure of figures) figure.update();
     };
     update();
-    const options = model.runs.map((run) => [run.id, 'run ' + run.id + ' · ' + when(run.started_at) + ' · ' + run.host]);
+    const options = model.runs.map((run) => [run.run, 'run ' + run.run + ' · ' + when(run.started_at) + ' · ' + run.host]);
     const go = (i) => (value) => { location.hash = '#/compare/' + (i === 0 ? value + '/' + b : a + '/' + value); };
     const element = h('div', {}, heading('Run ' + a + ' and run ' + b, 'Best times of each task, of the measurements of each run alone.'),
       h('div', { class: 'controls' }, select('Compare', options, a, go(0)), select('with', options, b, go(1))), tiles,

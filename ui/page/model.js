@@ -7,7 +7,7 @@
 window.Diapason = {};
 
 Diapason.model = (() => {
-  const columns = ['id', 'run', 'workload', 'place', 'sketch', 'trial', 'after_us', 'median_us', 'raced_out', 'predicted_us',
+  const columns = ['record', 'run', 'workload', 'place', 'sketch', 'trial', 'after_us', 'median_us', 'stopped_early', 'predicted_us',
     'error', 'verified'];
   const refuted = new Set([2, 3]);  // verified_names: failed, wrong_in_network
   const longestPause = 60e6;        // of a tuner; longer ones are between runs and do not count as tuning time
@@ -27,7 +27,7 @@ Diapason.model = (() => {
     const key = taskKey(workload, place);
     let task = model.tasks.get(key);
     if (!task) {
-      task = { key, workload, place, name: model.workloads[workload].name, rows: [] };
+      task = { key, workload, place, name: model.workloads[workload].task, rows: [] };
       model.tasks.set(key, task);
     }
     return task;
@@ -35,9 +35,9 @@ Diapason.model = (() => {
 
   // Whether row a goes before row b as a task's best.
   function better(a, b) {
-    const { raced_out: raced, median_us: median } = model.rows;
+    const { stopped_early: early, median_us: median } = model.rows;
     if (b < 0) return true;
-    if (raced[a] !== raced[b]) return raced[a] < raced[b];
+    if (early[a] !== early[b]) return early[a] < early[b];
     return median[a] < median[b];
   }
 
@@ -58,7 +58,7 @@ Diapason.model = (() => {
         const kind = model.errors[error].kind;
         found.errors.set(kind, (found.errors.get(kind) || []).concat(row));
       } else if (usable(row)) {
-        if (found.first < 0 || (model.rows.raced_out[found.first] && !model.rows.raced_out[row])) found.first = row;
+        if (found.first < 0 || (model.rows.stopped_early[found.first] && !model.rows.stopped_early[row])) found.first = row;
         if (better(row, found.best)) found.best = row;
         if (better(row, sketch.best)) sketch.best = row;
       }
@@ -69,10 +69,10 @@ Diapason.model = (() => {
 
   function addRows(trials) {
     const touched = new Set();
-    for (let i = 0; i < trials.id.length; i++) {
-      const row = model.rows.id.length;
+    for (let i = 0; i < trials.record.length; i++) {
+      const row = model.rows.record.length;
       for (const name of columns) model.rows[name].push(trials[name][i]);
-      model.rowOf.set(trials.id[i], row);
+      model.rowOf.set(trials.record[i], row);
       const pause = row === 0 ? 0 : model.rows.after_us[row] - model.rows.after_us[row - 1];
       const before = row === 0 ? 0 : model.tuningUs[row - 1];
       model.tuningUs.push(before + (pause > longestPause || pause < 0 ? 0 : pause));
@@ -85,10 +85,10 @@ Diapason.model = (() => {
 
   function correctRows(changed) {
     const touched = new Set();
-    for (let i = 0; i < changed.id.length; i++) {
-      const row = model.rowOf.get(changed.id[i]);
+    for (let i = 0; i < changed.record.length; i++) {
+      const row = model.rowOf.get(changed.record[i]);
       if (row === undefined) continue;
-      for (const name of ['median_us', 'raced_out', 'verified']) model.rows[name][row] = changed[name][i];
+      for (const name of ['median_us', 'stopped_early', 'verified']) model.rows[name][row] = changed[name][i];
       touched.add(taskOf(model.rows.workload[row], model.rows.place[row]));
     }
     return touched;
@@ -140,12 +140,12 @@ Diapason.model = (() => {
       for (const link of network.tasks) seen.add(link.workload);
       for (const place of places) {
         const tasks = network.tasks.map((link) => ({ link, task: model.tasks.get(taskKey(link.workload, place)) }));
-        if (tasks.some((one) => one.task)) found.push({ id: index + '-' + place, name: network.name, place, tasks });
+        if (tasks.some((one) => one.task)) found.push({ id: index + '-' + place, name: network.network, place, tasks });
       }
     });
     for (const place of places) {
       const tasks = [...model.tasks.values()].filter((task) => task.place === place && !seen.has(task.workload))
-        .map((task) => ({ link: { workload: task.workload, name: task.name, count: null }, task }));
+        .map((task) => ({ link: { workload: task.workload, task: task.name, count: null }, task }));
       if (tasks.length > 0) found.push({ id: 'none-' + place, name: '', place, tasks });
     }
     return found;
@@ -178,7 +178,7 @@ Diapason.model = (() => {
       if (!task) continue;
       const own = task.rows.filter(only), timed = own.filter(usable);
       rows.push(...own);
-      const first = timed.find((row) => !model.rows.raced_out[row]) ?? timed[0];
+      const first = timed.find((row) => !model.rows.stopped_early[row]) ?? timed[0];
       if (!(link.count > 0) || first === undefined || !of(task.workload)) continue;
       counts.set(task.workload, link.count);
       best.set(task.workload, first);

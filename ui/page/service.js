@@ -13,8 +13,8 @@
 
   // Of its limit of trials or of time, whichever is nearer.
   function progressOf(job) {
-    const shares = [job.trial_limit ? job.trials / job.trial_limit : 0, job.seconds_limit ? job.seconds / job.seconds_limit : 0];
-    return job.trial_limit || job.seconds_limit ? Math.min(1, Math.max(...shares)) : null;
+    const shares = [job.trial_limit ? job.trials / job.trial_limit : 0, job.time_limit_s ? job.elapsed_s / job.time_limit_s : 0];
+    return job.trial_limit || job.time_limit_s ? Math.min(1, Math.max(...shares)) : null;
   }
 
   const jobColumns = [
@@ -55,35 +55,35 @@
   };
 
   const jobTaskColumns = [
-    { name: 'task', value: (task) => task.name, cell: (task) => named(task.name) },
+    { name: 'task', value: (task) => task.task, cell: (task) => named(task.task) },
     { name: 'count', number: true, value: (task) => task.count },
     { name: 'trials', number: true, value: (task) => task.trials },
     { name: 'failed', number: true, value: (task) => task.failed },
-    { name: 'fallback', number: true, value: (task) => task.default_us, cell: (task) => duration(task.default_us) },
+    { name: 'fallback', number: true, value: (task) => task.fallback_us, cell: (task) => duration(task.fallback_us) },
     { name: 'best', number: true, value: (task) => task.best_us, cell: (task) => duration(task.best_us) },
     { name: 'sketch', value: (task) => task.sketch, cell: (task) => named(task.sketch) },
     { name: 'record', number: true, value: (task) => task.record,
       cell: (task) => (task.record > 0 ? link('#/record/' + task.record, String(task.record)) : '–') },
   ];
 
-  const jobFacts = (job) => facts([['State', stateBadge(job.state)], ['Why', job.text], ['Stopped', job.stopped], ['Target', job.target],
+  const jobFacts = (job) => facts([['State', stateBadge(job.state)], ['Why', job.text], ['Stopped', job.stop_reason], ['Target', job.target],
     ['Owner', job.owner], ['Priority', String(job.priority)], ['Submitted', when(job.submitted_at)], ['Started', when(job.started_at)],
-    ['Ended', when(job.ended_at)], ['Network check', job.network_check ? job.network_check.text : null],
+    ['Ended', when(job.ended_at)], ['Network check', job.check ? job.check.text : null],
     ['Warnings', job.warnings.length > 0 ? job.warnings.join('; ') : null],
     ['Errors', Object.entries(job.errors).map(([kind, number]) => kind + ' ' + number).join(', ')]]);
 
   const jobTiles = (job) => [
     tile('Estimated latency', duration(job.estimated_us),
-      job.estimated_default_us ? 'fallback schedules: ' + duration(job.estimated_default_us) : null),
+      job.estimated_fallback_us ? 'fallback schedules: ' + duration(job.estimated_fallback_us) : null),
     tile('Trials', count(job.trials), plural(job.failed, 'failure')), tile('Rate', rate(job.trials_per_s), null),
-    tile('Tuning time', duration(job.seconds * 1e6), progressOf(job) === null ? null : percent(progressOf(job)) + ' of its limit')];
+    tile('Tuning time', duration(job.elapsed_s * 1e6), progressOf(job) === null ? null : percent(progressOf(job)) + ' of its limit')];
 
   // The list has no tasks; those of the job are asked for again whenever it has changed.
   views.job = (id) => {
     const find = () => jobsNow().find((job) => job.job === id);
     if (!find()) return views.missing('There is no job ' + id + ' among the newest of this service.');
     const tiles = h('div', { class: 'tiles' }), about = h('section', { class: 'panel' });
-    const tasks = table(jobTaskColumns, { key: (task) => task.id, caption: 'Tasks of the job', filter: 'Filter tasks', text: (task) => task.name,
+    const tasks = table(jobTaskColumns, { key: (task) => task.task_id, caption: 'Tasks of the job', filter: 'Filter tasks', text: (task) => task.task,
       none: 'It has not been partitioned into tasks yet.' });
     let shown = '', asking = false;
     const readTasks = async () => {
@@ -108,14 +108,14 @@
 
   // ---- Fleet --------------------------------------------------------------------------------------------------------
 
-  const fleetNow = () => (model.fleet && model.fleet.fleet) || { devices: [], queues: [], models: [] };
+  const fleetNow = () => (model.fleet && model.fleet.fleet) || { devices: [], queues: [], device_models: [] };
   const deviceState = (one) => [stateBadge(one.state), one.excluded ? h('span', { class: 'badge bad' }, 'excluded') : null,
     one.drifts ? h('span', { class: 'badge bad' }, 'drifts ' + one.drift.toFixed(2) + '×') : null].filter(Boolean);
 
   const deviceColumns = [
     { name: 'worker', value: (one) => one.worker, cell: (one) => named(one.worker) },
     { name: 'host', value: (one) => one.host },
-    { name: 'device', value: (one) => one.model, cell: (one) => named(one.model) },
+    { name: 'device', value: (one) => one.device, cell: (one) => named(one.device) },
     { name: 'target', value: (one) => one.target, cell: (one) => named(one.target) },
     { name: 'state', value: (one) => one.state, version: (one) => [one.state, one.excluded, one.drift].join(),
       cell: (one) => h('span', {}, deviceState(one)) },
@@ -125,18 +125,18 @@
     { name: 'errors', number: true, value: (one) => one.error_rate, cell: (one) => percent(one.error_rate) },
     { name: 'seen', title: 'Age of its last report', number: true, value: (one) => Math.round(one.last_seen_s),
       cell: (one) => Math.round(one.last_seen_s) + ' s ago' },
-    { name: 'why', value: (one) => one.why, cell: (one) => h('span', { class: 'text' }, one.why || '–') },
+    { name: 'why', value: (one) => one.reason, cell: (one) => h('span', { class: 'text' }, one.reason || '–') },
   ];
   const queueColumns = [
-    { name: 'queue', value: (one) => one.name, cell: (one) => named(one.name) },
+    { name: 'queue', value: (one) => one.queue, cell: (one) => named(one.queue) },
     { name: 'priority', number: true, value: (one) => one.priority }, { name: 'weight', number: true, value: (one) => one.weight },
     { name: 'pending', number: true, value: (one) => one.pending }, { name: 'leased', number: true, value: (one) => one.leased },
     { name: 'done', number: true, value: (one) => one.done, cell: (one) => count(one.done) },
   ];
 
   const modelColumns = [
-    { name: 'device model', value: (one) => one.model || 'any', cell: (one) => named(one.model || 'any model') },
-    { name: 'kind', value: (one) => one.kind },
+    { name: 'device model', value: (one) => one.device || 'any', cell: (one) => named(one.device || 'any model') },
+    { name: 'kind', value: (one) => one.target_kind },
     { name: 'devices', number: true, value: (one) => one.total }, { name: 'free', number: true, value: (one) => one.free },
     { name: 'quarantined', number: true, value: (one) => one.quarantined },
     { name: 'pending', title: 'Measurements that wait for one', number: true, value: (one) => one.pending },
@@ -154,13 +154,13 @@
 
   views.fleet = () => {
     const tiles = h('div', { class: 'tiles' }), notice = h('div');
-    const devices = table(deviceColumns, { key: (one) => one.worker + ' ' + one.device + ' ' + one.uuid, sort: 'worker',
+    const devices = table(deviceColumns, { key: (one) => one.worker + ' ' + one.name + ' ' + one.uuid, sort: 'worker',
       filter: 'Filter devices', caption: 'Devices',
-      text: (one) => [one.worker, one.host, one.model, one.target, one.state].join(' '),
+      text: (one) => [one.worker, one.host, one.device, one.target, one.state].join(' '),
       none: 'No worker is connected: `diapason worker --tracker HOST:PORT --devices cpu` brings the devices of its machine.' });
-    const queues = table(queueColumns, { key: (one) => one.name, sort: 'pending', descending: true, caption: 'Queues',
+    const queues = table(queueColumns, { key: (one) => one.queue, sort: 'pending', descending: true, caption: 'Queues',
       none: 'Nobody is measuring.' });
-    const models = table(modelColumns, { key: (one) => one.kind + ' ' + one.model, sort: 'device model', caption: 'Models of devices',
+    const models = table(modelColumns, { key: (one) => one.target_kind + ' ' + one.device, sort: 'device model', caption: 'Models of devices',
       none: 'None.' });
     const update = () => {
       const fleet = fleetNow();
@@ -168,7 +168,7 @@
       tiles.replaceChildren(...fleetTiles(fleet));
       devices.set(fleet.devices);
       queues.set(fleet.queues);
-      models.set(fleet.models);
+      models.set(fleet.device_models);
     };
     update();
     const section = (title, content) => h('section', { class: 'panel' }, h('h2', {}, title), content);

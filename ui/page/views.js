@@ -15,8 +15,8 @@ Diapason.views = (() => {
   const link = (address, text, attributes) => h('a', { href: address, ...attributes }, text);
   const named = (text) => h('span', { class: 'name', title: text }, text);
 
-  const taskAddress = (task) => '#/task/' + encodeURIComponent(model.workloads[task.workload].key) + '/' + task.place;
-  const recordAddress = (row) => '#/record/' + model.rows.id[row];
+  const taskAddress = (task) => '#/task/' + encodeURIComponent(model.workloads[task.workload].workload) + '/' + task.place;
+  const recordAddress = (row) => '#/record/' + model.rows.record[row];
   const verifiedName = (row) => model.verifiedNames[model.rows.verified[row]];
   const sketchName = (row) => (row < 0 ? null : model.sketches[model.rows.sketch[row]]);
   const tuningTitle = (tuning) => tuning.name || 'Tasks of no network';
@@ -75,7 +75,7 @@ Diapason.views = (() => {
     const rows = tuning.tasks.map(({ link: one, task }) => {
       const us = task ? model.us(task.best) : null;
       const firstUs = task ? model.us(task.first) : null;
-      return { key: one.workload, name: one.name, task, count: one.count, us, share: us !== null && one.count > 0 ? one.count * us / total : null,
+      return { key: one.workload, name: one.task, task, count: one.count, us, share: us !== null && one.count > 0 ? one.count * us / total : null,
         speedUp: us === null ? null : firstUs / us, trials: task ? task.trials : 0, failed: task ? task.failed : 0,
         sketches: task ? task.sketches.size : 0, sketch: task ? sketchName(task.best) : null,
         verified: task && task.best >= 0 ? verifiedName(task.best) : null };
@@ -141,7 +141,7 @@ Diapason.views = (() => {
     return [
       sum.counted > 0 ? tile('Estimated latency', duration(sum.timed > 0 ? sum.us : null), 'sum of the best times') : null,
       sum.timed > 0 ? tile('Speed-up', (sum.firstUs / sum.us).toFixed(2) + '×', 'over the first schedules') : null,
-      measured ? tile('Measured', duration(measured.measured_us), 'end to end, ' + when(measured.measured_at)) : null,
+      measured ? tile('Measured', duration(measured.latency_us), 'end to end, ' + when(measured.measured_at)) : null,
       tile('Measurements', count(sum.trials), plural(sum.failed, 'failure')),
       tile('Tasks timed', sum.counted > 0 ? sum.timed + ' of ' + sum.counted : String(tuning.tasks.length),
         sum.counted < tuning.tasks.length && sum.counted > 0 ? plural(tuning.tasks.length - sum.counted, 'fusion alternative') : null),
@@ -185,7 +185,7 @@ Diapason.views = (() => {
   }
 
   function shownNote() {
-    const shown = model.rows.id.length;
+    const shown = model.rows.record.length;
     return shown >= model.totalTrials ? '' : ' · the newest of ' + count(model.totalTrials) + ' measurements and the best of all tasks are shown';
   }
 
@@ -193,15 +193,15 @@ Diapason.views = (() => {
 
   const pointOf = (row, x, y) => ({ x, y, row });
   const openRecord = (point) => { location.hash = recordAddress(point.row); };
-  const pointLabel = (point) => 'record ' + model.rows.id[point.row] + ': ' + duration(model.us(point.row)) + ', ' + sketchName(point.row);
+  const pointLabel = (point) => 'record ' + model.rows.record[point.row] + ': ' + duration(model.us(point.row)) + ', ' + sketchName(point.row);
 
   function trialsFigure(task) {
     const rowsWhere = (test) => task.rows.map((row, i) => pointOf(row, i + 1, model.us(row))).filter((point) => point.y !== null && test(point.row));
     return draw.figure({
       series: () => [
         { label: 'best so far', points: model.bestSoFar(task), line: true, stepped: true, color: '--series-1' },
-        { label: 'measured', points: rowsWhere((row) => !model.rows.raced_out[row] && !model.refuted(row)), color: '--series-1' },
-        { label: 'stopped early', points: rowsWhere((row) => model.rows.raced_out[row] && !model.refuted(row)), color: '--series-6', radius: 2 },
+        { label: 'measured', points: rowsWhere((row) => !model.rows.stopped_early[row] && !model.refuted(row)), color: '--series-1' },
+        { label: 'stopped early', points: rowsWhere((row) => model.rows.stopped_early[row] && !model.refuted(row)), color: '--series-6', radius: 2 },
         { label: 'wrong result', points: rowsWhere(model.refuted), color: '--series-2', shape: 'crossRot', radius: 5 },
       ].filter((one) => one.points.length > 0),
       x: () => ({ title: 'trial' }), y: () => ({ title: 'time', format: duration, log: true }),
@@ -240,7 +240,7 @@ Diapason.views = (() => {
     speed: one.best >= 0 ? model.us(task.best) / model.us(one.best) : null }));
 
   const trialColumns = [
-    { name: 'record', number: true, value: (row) => model.rows.id[row], cell: (row) => link(recordAddress(row), String(model.rows.id[row])) },
+    { name: 'record', number: true, value: (row) => model.rows.record[row], cell: (row) => link(recordAddress(row), String(model.rows.record[row])) },
     { name: 'trial', number: true, value: (row) => model.rows.trial[row] },
     { name: 'time', number: true, value: (row) => model.us(row), cell: (row) => duration(model.us(row)) },
     { name: 'predicted', number: true, value: (row) => model.rows.predicted_us[row], cell: (row) => duration(model.rows.predicted_us[row]) },
@@ -250,7 +250,7 @@ Diapason.views = (() => {
   ];
   const outcome = (row) => {
     if (model.rows.error[row] >= 0) return model.errors[model.rows.error[row]].kind;
-    return verifiedName(row) === 'unknown' && model.rows.raced_out[row] ? 'stopped early' : verifiedName(row);
+    return verifiedName(row) === 'unknown' && model.rows.stopped_early[row] ? 'stopped early' : verifiedName(row);
   };
   const outcomeBadge = (row) => (model.rows.error[row] >= 0 ? h('span', { class: 'badge bad' }, outcome(row)) : badge(outcome(row)));
 
@@ -263,7 +263,7 @@ Diapason.views = (() => {
   ];
   const errorRows = (task) => [...task.errors].map(([kind, rows]) => {
     const last = rows[rows.length - 1], error = model.errors[model.rows.error[last]];
-    return { key: kind, kind, count: rows.length, stage: error.stage, id: model.rows.id[last], text: error.text };
+    return { key: kind, kind, count: rows.length, stage: error.stage, id: model.rows.record[last], text: error.text };
   });
 
   function sharesText(task) {
@@ -276,7 +276,7 @@ Diapason.views = (() => {
 
   function taskTiles(task) {
     const gflops = model.gflops(task, task.best);
-    return [tile('Best so far', duration(model.us(task.best)), task.best >= 0 ? 'record ' + model.rows.id[task.best] : null),
+    return [tile('Best so far', duration(model.us(task.best)), task.best >= 0 ? 'record ' + model.rows.record[task.best] : null),
       tile('Speed-up', task.best >= 0 ? (model.us(task.first) / model.us(task.best)).toFixed(2) + '×' : '–', 'over the first schedule'),
       gflops === null ? null : tile('Throughput', number(gflops) + ' GFLOP/s', null),
       tile('Share', sharesText(task).split(' of ')[0] || '–', sharesText(task).includes(',') ? sharesText(task) : 'of the estimated latency'),
@@ -284,7 +284,7 @@ Diapason.views = (() => {
   }
 
   function task(key, place) {
-    const workload = model.workloads.findIndex((one) => one.key === key);
+    const workload = model.workloads.findIndex((one) => one.workload === key);
     // The number of a device differs between histories; the address of one may be opened on another.
     const found = model.tasks.get(workload + ':' + place) || [...model.tasks.values()].find((one) => one.workload === workload);
     if (!found) return missing('There is no task ' + key + ' in this history.');
@@ -293,7 +293,7 @@ Diapason.views = (() => {
     const sketches = table(sketchColumns, { key: (row) => row.key, sort: 'best', caption: 'Sketches tried' });
     const errors = table(errorColumns, { key: (row) => row.key, sort: 'count', descending: true, caption: 'Errors by kind',
       none: 'No measurement has failed.' });
-    const trials = table(trialColumns, { key: (row) => model.rows.id[row], sort: 'time', most: 25, filter: 'Filter by sketch or result',
+    const trials = table(trialColumns, { key: (row) => model.rows.record[row], sort: 'time', most: 25, filter: 'Filter by sketch or result',
       text: (row) => sketchName(row) + ' ' + outcome(row), caption: 'Measurements' });
     function update() {
       tiles.replaceChildren(...taskTiles(found).filter(Boolean));
@@ -317,13 +317,13 @@ Diapason.views = (() => {
   // ---- Record -------------------------------------------------------------------------------------------------------
 
   function recordFacts(record) {
-    const measured = record.measured;
-    const samples = (measured.samples_us || []).map((us) => number(us)).join(', ');
+    const { measurement } = record;
+    const samples = (measurement.samples_us || []).map((us) => number(us)).join(', ');
     return facts([
       ['Task', record.task], ['Trial', String(record.trial)], ['Target', record.target], ['Device', record.device],
-      ['Sketch', record.sketch + ' over ' + record.view],
-      ['Measured', measured.error ? null : duration(measured.median_us) + (measured.raced_out ? ', stopped early' : '')],
-      ['Failed', measured.error ? measured.error + ' at stage ' + measured.stage : null], ['Why', measured.text],
+      ['Sketch', record.sketch + ' over ' + record.algorithm],
+      ['Measured', measurement.error_kind ? null : duration(measurement.median_us) + (measurement.stopped_early ? ', stopped early' : '')],
+      ['Failed', measurement.error_kind ? measurement.error_kind + ' at stage ' + measurement.stage : null], ['Why', measurement.text],
       ['Predicted', record.predicted_us === null ? 'no prediction' : duration(record.predicted_us)],
       ['Analytic', record.analytic_us === undefined ? null : duration(record.analytic_us)],
       ['Result', badge(record.verification)],
@@ -341,7 +341,7 @@ Diapason.views = (() => {
     const columns = (title) => [{ name: title, value: (row) => row.name, cell: (row) => named(row.name) },
       { name: 'value', number: true, value: (row) => row.value, cell: (row) => number(row.value) }];
     const parameters = table(columns('parameter'), { key: (row) => row.key, caption: 'Configuration' });
-    parameters.set(record.decisions.map((one, i) => ({ key: i, ...one })));
+    parameters.set(record.configuration.map((one, i) => ({ key: i, ...one })));
     const features = table(columns('feature'), { key: (row) => row.key, filter: 'Filter features', text: (row) => row.name, most: 60,
       caption: 'Features' });
     features.set((record.features || []).filter((one) => one.value !== 0 && !one.name.startsWith('decision ')).map(featureRow));
@@ -350,10 +350,10 @@ Diapason.views = (() => {
 
   function showRecord(record, element) {
     const code = (text, otherwise) => (text ? h('pre', { tabindex: '0' }, text) : h('p', { class: 'muted' }, otherwise));
-    const row = model.rowOf.get(record.id);
+    const row = model.rowOf.get(record.record);
     const known = row === undefined ? null : model.tasks.get(model.rows.workload[row] + ':' + model.rows.place[row]);
     const why = record.problem ? 'The schedule makes no program here: ' + record.problem : 'There is none.';
-    element.replaceChildren(...heading('Record ' + record.id, known ? link(taskAddress(known), record.task) : record.task),
+    element.replaceChildren(...heading('Record ' + record.record, known ? link(taskAddress(known), record.task) : record.task),
       h('div', { class: 'grid wide-right' },
         h('div', {}, h('section', { class: 'panel' }, recordFacts(record)), h('section', { class: 'panel' }, recordTables(record))),
         h('section', { class: 'panel' }, tabs('Program', [['Loops', code(record.loops, why)], ['Source', code(record.source, why)],
