@@ -31,7 +31,7 @@ constexpr char kJsonLines[] = "jsonl", kT4[] = "t4";  // formats of exports
 struct HistoryFlags {
   std::string history, file, to, out, target, workload, model, format = kJsonLines;
   int64_t keep = 1;
-  bool skip_damaged = false, json = false;
+  bool skip_damaged = false, with_host = false, json = false;
 };
 
 std::string TimeText(int64_t nanoseconds) {
@@ -145,6 +145,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly, how));
   ExportOptions options;
   options.skip_damaged = flags.skip_damaged;
+  options.with_host = flags.with_host;
   ASSIGN_OR_RETURN(options.filter, FilterOf(flags));
   std::ofstream file;
   if (!flags.out.empty()) {
@@ -255,8 +256,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
   AddAction(command, chosen, flags, "check", "Read everything and report what is damaged", RunCheck);
 
-  CLI::App* write =
-      AddAction(command, chosen, flags, "export", "Write the records, as JSON lines that lose nothing", RunExport);
+  CLI::App* write = AddAction(command, chosen, flags, "export", "Write the records as JSON lines", RunExport);
   write
       ->add_option(
           "--format", flags->format,
@@ -269,6 +269,8 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
       ->type_name("KEY");
   write->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
   write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
+  write->add_flag("--with-host", flags->with_host,
+                  "Include the name of the host that measured, which is left out otherwise");
 
   CLI::App* read = AddAction(command, chosen, flags, "import", "Add the records of JSON lines", RunImport);
   read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");

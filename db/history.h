@@ -189,6 +189,7 @@ struct ImportReport {
 struct ExportOptions {
   RecordFilter filter;
   bool skip_damaged = false;  // leave out records that cannot be read, instead of stopping at the first
+  bool with_host = true;      // the name of the host of each run; else it is empty
 };
 struct ExportReport {
   int64_t records = 0;

@@ -79,12 +79,13 @@ struct Context {
   std::set<std::string> workloads_written;
 };
 
-absl::Status ReadContext(Database& db, Context& context) {
+absl::Status ReadContext(Database& db, const ExportOptions& options, Context& context) {
   ASSIGN_OR_RETURN(Statement runs, db.Prepare(kSelectRuns));
   while (true) {
     ASSIGN_OR_RETURN(const bool row, runs.Step());
     if (!row) break;
-    ASSIGN_OR_RETURN(const TuningRun run, ReadRun(runs));
+    ASSIGN_OR_RETURN(TuningRun run, ReadRun(runs));
+    if (!options.with_host) run.host.clear();
     context.runs[run.id] = RunJson(run);
   }
   ASSIGN_OR_RETURN(Statement networks,
@@ -149,7 +150,7 @@ absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const Export
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
   ExportReport report;
   Context context;
-  absl::Status status = ReadContext(db, context);
+  absl::Status status = ReadContext(db, options, context);
   if (!options.skip_damaged) RETURN_IF_ERROR(status);
   if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
   RETURN_IF_ERROR(ScanRecords(

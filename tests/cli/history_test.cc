@@ -114,6 +114,25 @@ TEST_F(HistoryCommands, ExportAndImportLoseNothing) {
   EXPECT_EQ(Cli({"history", "import", Path("copy.db")}, lines.out).out, "imported 0 records; 4 were there already\n");
 }
 
+TEST_F(HistoryCommands, ExportNamesHostsOnlyWhenAsked) {
+  {
+    auto history = History::Open(Path("runs.db"), HistoryMode::kCreate).value();
+    TuningRecord record = Record(32, 0, 1e-6);
+    record.run_id = history->StartRun({.command_line = "tune double", .seed = 1, .host = "box"}).value();
+    ASSERT_TRUE(history->Append({record}).ok());
+  }
+  const auto host = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"history", "export", Path("runs.db")});
+    return Cli(more).json()["run"]["host"];
+  };
+  EXPECT_EQ(host({}), "");
+  EXPECT_EQ(host({"--with-host"}), "box");
+  EXPECT_EQ(Cli({"history", "copy", Path("runs.db"), Path("copied.db")}).code, 0);
+  const CliResult copied = Cli({"history", "export", Path("copied.db"), "--with-host"});
+  EXPECT_EQ(copied.json()["run"]["host"], "box");
+  EXPECT_EQ(copied.json()["run"]["command_line"], "tune double");
+}
+
 TEST_F(HistoryCommands, ExportAndImportByFile) {
   EXPECT_EQ(Cli({"history", "export", Path("h.db"), "--out", Path("h.jsonl")}).out,
             "exported 4 records to " + Path("h.jsonl") + "\n");
