@@ -25,7 +25,7 @@ import time
 ALONE = ("cuda_device_tests", "library_cuda_tests", "build_tests")
 # Processes of a program; two of the others. The tests of the command line start fleets of their own.
 SHARDS = {"cli_tests": 8, "worker_tests": 8, "service_tests": 4, "scheduler_tests": 4, "sketch_tests": 6, "attacks_tests": 6,
-          "drill_tests": 1, "onnx_tests": 4, "codegen_tests": 4}
+          "chaos_tests": 1, "onnx_tests": 4, "codegen_tests": 4}
 # Cases of sketch_tests that DIAPASON_SHARD splits.
 GUARD = ("*ExecuteTest.Candidates*", "*NumbersTest.*", "*DomainTest.Holds*")
 GUARD_SHARDS = 16

@@ -41,7 +41,7 @@ fi
 host=$(hostname -s)
 cores=$(nproc)
 cat >"$work/slurm.conf" <<CONF
-ClusterName=drill
+ClusterName=chaos
 SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmctldPort=16817

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The drill of networks: tracker, service and workers in a network namespace each, behind one bridge, speaking TLS. Packets
+# A chaos test of networks: tracker, service and workers in a network namespace each, behind one bridge, speaking TLS. Packets
 # are lost all the time, and every other second or so somebody is cut off for up to some seconds. Afterwards nothing may be
 # lost and nothing doubled.
 #
-#   tests/drill/network.sh build/bin/diapason
+#   tests/chaos/network.sh build/bin/diapason
 #   SEED=1 SECONDS_EACH=60 LOSS=5 WORKERS=3 KEEP=      the defaults; LOSS: percent of packets, each way; KEEP=1 keeps the logs
 #
 # Needs root and ip(8) (Debian: iproute2). Loss is tc's netem where the kernel has it, else a random match of iptables.

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# The drill at length: SEEDS seeds, SECONDS_EACH seconds of killing each, and a table of how they went.
+# The chaos test at length: SEEDS seeds, SECONDS_EACH seconds of killing each, and a table of how they went.
 #
-#   tests/drill/nightly.sh [build/bin/drill_tests]
-#   SEEDS=20 FIRST=1 SECONDS_EACH=120 JOBS=1 OUT=drill-results    the defaults; JOBS: seeds at once
+#   tests/chaos/nightly.sh [build/bin/chaos_tests]
+#   SEEDS=20 FIRST=1 SECONDS_EACH=120 JOBS=1 OUT=chaos-results    the defaults; JOBS: seeds at once
 #
 # Leaves a log for each seed in OUT. Ends with 0 when every seed passed. One seed alone, as the table names it:
-#   DIAPASON_DRILL_SEEDS=7 DIAPASON_DRILL_SECONDS=120 build/bin/drill_tests --gtest_filter='*/6'
+#   DIAPASON_CHAOS_SEEDS=7 DIAPASON_CHAOS_SECONDS=120 build/bin/chaos_tests --gtest_filter='*/6'
 set -uo pipefail
-program=$(realpath "${1:-build/bin/drill_tests}")
-seeds=${SEEDS:-20} first=${FIRST:-1} each=${SECONDS_EACH:-120} jobs=${JOBS:-1} out=${OUT:-drill-results}
-[[ -x $program ]] || { echo "nightly.sh: there is no program $program: build the target drill_tests" >&2; exit 2; }
+program=$(realpath "${1:-build/bin/chaos_tests}")
+seeds=${SEEDS:-20} first=${FIRST:-1} each=${SECONDS_EACH:-120} jobs=${JOBS:-1} out=${OUT:-chaos-results}
+[[ -x $program ]] || { echo "nightly.sh: there is no program $program: build the target chaos_tests" >&2; exit 2; }
 mkdir -p "$out" || exit 2
 
 run_seed() {
   local seed=$1 began=$SECONDS outcome=failed folder
   folder=$(mktemp -d)
   # Twice the time and five minutes more is more than any seed that passes takes.
-  if DIAPASON_DRILL_SEEDS=$seed DIAPASON_DRILL_SECONDS=$each TEST_TMPDIR=$folder timeout -k 10 $((2 * each + 300)) \
+  if DIAPASON_CHAOS_SEEDS=$seed DIAPASON_CHAOS_SECONDS=$each TEST_TMPDIR=$folder timeout -k 10 $((2 * each + 300)) \
     "$program" --gtest_filter="*/$((seed - 1))" >"$out/seed-$seed.log" 2>&1; then
     outcome=passed
   fi

@@ -1,9 +1,9 @@
-// The drill: a service with two jobs, a tracker and four workers, while a killer takes one process after the other, or
+// A chaos test: a service with two jobs, a tracker and four workers, while a killer takes one process after the other, or
 // one of the builders and runners below them, and ends it with SIGKILL or holds it for a while with SIGSTOP. What was
 // ended is started again. Afterwards nothing may be lost and nothing doubled.
 //
 // A seed tells all that the killer does. In CI two of them, a few seconds each; at length by
-//   DIAPASON_DRILL_SEEDS=20 DIAPASON_DRILL_SECONDS=120 build/bin/drill_tests
+//   DIAPASON_CHAOS_SEEDS=20 DIAPASON_CHAOS_SECONDS=120 build/bin/chaos_tests
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -25,7 +25,7 @@ int64_t Setting(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
+class Chaos : public FleetCli, public testing::WithParamInterface<int64_t> {
  protected:
   // A process of the fleet, started again whenever it was ended.
   struct Post {
@@ -131,8 +131,8 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
     ++acts_[absl::StrCat(post.name.substr(0, post.name.find_first_of("0123456789")), its_own ? " " : "'s process ",
                          hold ? "held" : "killed")];
   }
-  // Lets go of what was held for long enough and starts what was ended.
-  void Mend(bool all = false) {
+  // Resumes what was suspended for long enough and starts what was killed.
+  void Restart(bool all = false) {
     std::erase_if(held_, [&](const Held& held) {
       if (!all && Clock::now() < held.until) return false;
       kill(held.pid, SIGCONT);
@@ -153,26 +153,26 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
   std::map<std::string, int> acts_;
 };
 
-TEST_P(Drill, NothingIsLostAndNothingDoubled) {
+TEST_P(Chaos, NothingIsLostAndNothingDoubled) {
   SubmitJob("32", {});
   SubmitJob("40", {"--deterministic", "--weight", "2"});
   ASSERT_TRUE(WaitFor([&] { return Records() >= 4; })) << ReadText(Path("service.err"));
 
   std::mt19937 random(static_cast<uint32_t>(GetParam()));
-  const auto until = Clock::now() + std::chrono::seconds(Setting("DIAPASON_DRILL_SECONDS", 6));
+  const auto until = Clock::now() + std::chrono::seconds(Setting("DIAPASON_CHAOS_SECONDS", 6));
   const int64_t before = Records();
   for (auto next = Clock::now(); Clock::now() < until; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-    Mend();
+    Restart();
     if (Clock::now() < next) continue;
     next += std::chrono::seconds(1);
     Act(random);
   }
-  Mend(/*all=*/true);
+  Restart(/*all=*/true);
   for (const auto& [act, times] : acts_) std::cout << times << " x " << act << "\n";
 
-  // It still measures, with all four, and what it has told of is in the history.
+  // It still measures, with all four workers, and what it reported is in the history.
   ASSERT_TRUE(WaitFor([&] {
-    Mend(true);
+    Restart(true);
     const CliResult status = Cli({"fleet", "status", "--tracker", tracker_, "--json"});
     if (status.code != 0) return false;
     int ready = 0;
@@ -202,7 +202,7 @@ TEST_P(Drill, NothingIsLostAndNothingDoubled) {
   EXPECT_EQ(Descendants(getpid()).size(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Drill, testing::Range<int64_t>(1, 1 + Setting("DIAPASON_DRILL_SEEDS", 2)));
+INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, testing::Range<int64_t>(1, 1 + Setting("DIAPASON_CHAOS_SEEDS", 2)));
 
 }  // namespace
 }  // namespace diapason
