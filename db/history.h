@@ -25,7 +25,7 @@ namespace diapason {
 
 class WriteFence;  // db/database.h
 
-// Whether the result of a record's kernel was compared with the naive evaluation of its workload on the device.
+// Whether the result of a record's kernel was compared with the reference implementation of its workload on the device.
 // kWrongInNetwork: alone it is right, but a network that was assembled with it computed wrong outputs.
 enum class Verified : uint8_t { kUnknown = 0, kOk, kFailed, kWrongInNetwork };
 const char* VerifiedName(Verified verified);  // "unknown", "ok", "failed", "wrong_in_network"

@@ -24,8 +24,8 @@ using BuildResult = std::variant<Program, MeasureError>;
 
 constexpr int kBuilderNiceness = 5;
 
-BuildResult BuildNaive(Toolchain& toolchain, const ComputeDag& dag, const Target& target) {
-  absl::StatusOr<Program> program = toolchain.BuildNaive(dag, target);
+BuildResult BuildReference(Toolchain& toolchain, const ComputeDag& dag, const Target& target) {
+  absl::StatusOr<Program> program = toolchain.BuildReference(dag, target);
   if (program.ok()) return *std::move(program);
   // A reference that cannot be had says nothing of the candidate.
   return MeasureError{ErrorKind::kInfrastructure, MeasureStage::kCompile,
@@ -46,7 +46,7 @@ BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain
   if (absl::Status fits = CheckDag(*dag, limits); limited && !fits.ok()) return refuse(fits);
   // The agent's own programs may be large, and are ours.
   if (absl::Status proven = limited ? CheckAccesses(*dag) : absl::OkStatus(); !proven.ok()) return refuse(proven);
-  if (job.naive()) return BuildNaive(toolchain, *dag, *target);
+  if (job.reference()) return BuildReference(toolchain, *dag, *target);
   absl::StatusOr<Schedule> schedule = ParseSchedule(job.schedule());
   if (!schedule.ok()) return refuse(schedule.status());
   if (absl::Status fits = CheckSchedule(*schedule, limits); limited && !fits.ok()) return refuse(fits);

@@ -141,7 +141,7 @@ class CandidateRunner::Job {
   bool Verify();
   absl::Status Outputs(Executable& executable, std::vector<Array>* outputs);
   absl::StatusOr<std::vector<Array>> PartsOfOutput(int output, std::vector<int64_t>* begins);
-  absl::Status EvaluateNaively();
+  absl::Status EvaluateReference();
 
   CandidateRunner& runner_;
   Device& device_;
@@ -389,12 +389,12 @@ void CandidateRunner::Job::SetUnboundedError(const std::string& text) {
   verification.set_text(text);
 }
 
-absl::Status CandidateRunner::Job::EvaluateNaively() {
+absl::Status CandidateRunner::Job::EvaluateReference() {
   std::vector<Array>& outputs = runner_.references_.outputs();
   if (!outputs.empty()) return absl::OkStatus();
-  Release();  // the naive program keeps every intermediate tensor: room for it
+  Release();  // the reference program keeps every intermediate tensor: room for it
   runner_.pool_.Clear();
-  ASSIGN_OR_RETURN(executable_, Prepare(job_.naive_program()));
+  ASSIGN_OR_RETURN(executable_, Prepare(job_.reference_program()));
   RETURN_IF_ERROR(executable_->RunPrologue());
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable_->MakePlan());
   RETURN_IF_ERROR(plan->Run());
@@ -408,12 +408,12 @@ absl::Status CandidateRunner::Job::EvaluateNaively() {
 bool CandidateRunner::Job::Verify() {
   Begin(MeasureStage::kVerify);
   StageClock clock(&seconds_.verify);
-  const auto broken = [&](const absl::Status& naive) {
+  const auto broken = [&](const absl::Status& status) {
     // Not the candidate's doing; a device that it broke shows when the candidate runs.
-    reply_.set_device_lost(DeviceIsLost(naive));
-    return Fail(ErrorKind::kInfrastructure, "the reference implementation failed: " + std::string(naive.message()));
+    reply_.set_device_lost(DeviceIsLost(status));
+    return Fail(ErrorKind::kInfrastructure, "the reference implementation failed: " + std::string(status.message()));
   };
-  if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);
+  if (absl::Status status = EvaluateReference(); !status.ok()) return broken(status);
   OutputComparison comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
   if (!comparison.ok && !runner_.references_.Intact()) {
     // An earlier candidate wrote where it should not: once more, with inputs made anew.
@@ -421,7 +421,7 @@ bool CandidateRunner::Job::Verify() {
     Release();
     if (!Load() || !RunOnce() || !Check()) return false;
     Begin(MeasureStage::kVerify);
-    if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);
+    if (absl::Status status = EvaluateReference(); !status.ok()) return broken(status);
     comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
   }
   v1::Verification& verification = *reply_.mutable_verification();

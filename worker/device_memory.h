@@ -35,7 +35,7 @@ class BufferPool {
   std::list<std::unique_ptr<DeviceBuffer>> kept_;  // given last in front
 };
 
-// The inputs of a workload for a seed, and what the naive program makes of them.
+// The inputs of a workload for a seed, and what the reference program makes of them.
 class References {
  public:
   // The least recently used go when there are more than so many bytes of inputs or of outputs; the last one used stays.
@@ -47,7 +47,7 @@ class References {
   // Copies the input of a placeholder (RandomInput) to a buffer of its size. It is made once; kernels never see the one
   // that is kept.
   absl::Status Fill(int stage, DeviceBuffer& to);
-  // Outputs of the naive program, empty until they were set.
+  // Outputs of the reference program, empty until they were set.
   std::vector<Array>& outputs() { return entries_.front().outputs; }
   // Whether the inputs that are kept are what they were made as: a kernel may have written outside of its buffers.
   bool Intact();

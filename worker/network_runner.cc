@@ -67,13 +67,13 @@ class NetworkRunner::Job {
     return true;
   }
 
-  absl::StatusOr<std::vector<Program>> NaivePrograms(const PlannedNetwork& network) const {
-    std::vector<Program> naive;
+  absl::StatusOr<std::vector<Program>> ReferencePrograms(const PlannedNetwork& network) const {
+    std::vector<Program> programs;
     for (const PlacedTask& placed : network.partition.programs) {
-      ASSIGN_OR_RETURN(Program program, ParseProgram(job_.network().naive_programs(placed.task)));
-      naive.push_back(std::move(program));
+      ASSIGN_OR_RETURN(Program program, ParseProgram(job_.network().reference_programs(placed.task)));
+      programs.push_back(std::move(program));
     }
-    return naive;
+    return programs;
   }
 
   absl::StatusOr<std::shared_ptr<const PackageContents>> Assemble(const PlannedNetwork& network,
@@ -107,10 +107,10 @@ class NetworkRunner::Job {
       auto known = std::make_unique<Known>();
       ASSIGN_OR_RETURN(known->network, ParseNetworkPlan(check_.plan(), check_.seed(), gain, most));
       ASSIGN_OR_RETURN(const auto contents, Assemble(known->network, programs));
-      ASSIGN_OR_RETURN(std::vector<Program> naive, NaivePrograms(known->network));
+      ASSIGN_OR_RETURN(std::vector<Program> programs, ReferencePrograms(known->network));
       options.seeds = check_.seeds() > 0 ? static_cast<int>(check_.seeds()) : kSeeds;
-      ASSIGN_OR_RETURN(known->references,
-                       MakeReferences(Package::InMemory(Name(), contents), runner_.device_, options, std::move(naive)));
+      ASSIGN_OR_RETURN(known->references, MakeReferences(Package::InMemory(Name(), contents), runner_.device_, options,
+                                                         std::move(programs)));
       bool finite = true;
       for (const ExpectedOutputs& outputs : known->references.outputs) finite = finite && AllFinite(outputs.values);
       if (finite) return known;

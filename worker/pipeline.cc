@@ -196,27 +196,27 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   const BuildTask candidate{job, nullptr};
   const BuiltProgram* known = built_.Find(BuildKey(candidate));
   if (known == nullptr) builds_.push_back(candidate);
-  if (job->wants_naive()) WantNaive(job);
+  if (job->wants_reference()) WantReference(job);
   if (known != nullptr) TakeBuilt(candidate, *known);
 }
 
-// The first request of a workload has the naive program built; later ones wait for it or find it.
-void Pipeline::Impl::WantNaive(const JobPtr& job) {
-  const auto naive = std::make_shared<NaiveBuild>();
-  const BuildTask task{job, naive};
-  naive->key = BuildKey(task);
-  if (const BuiltProgram* known = built_.Find(naive->key)) {
-    job->naive = known->program;
+// The first request of a workload has the reference program built; later ones wait for it or find it.
+void Pipeline::Impl::WantReference(const JobPtr& job) {
+  const auto reference = std::make_shared<ReferenceBuild>();
+  const BuildTask task{job, reference};
+  reference->key = BuildKey(task);
+  if (const BuiltProgram* known = built_.Find(reference->key)) {
+    job->reference = known->program;
     return;
   }
-  const auto under_way =
-      std::find_if(naive_.begin(), naive_.end(), [&](const NaivePtr& n) { return n->key == naive->key; });
-  if (under_way != naive_.end()) {
+  const auto under_way = std::find_if(references_.begin(), references_.end(),
+                                      [&](const ReferencePtr& n) { return n->key == reference->key; });
+  if (under_way != references_.end()) {
     (*under_way)->waiting.push_back(job);
     return;
   }
-  naive->waiting.push_back(job);
-  naive_.push_back(naive);
+  reference->waiting.push_back(job);
+  references_.push_back(reference);
   builds_.push_back(task);
 }
 
@@ -261,7 +261,7 @@ void Pipeline::Impl::Finish(const JobPtr& job) {
   }
   jobs_.erase(job->handle);
   job->program.reset();
-  job->naive.reset();
+  job->reference.reset();
   job->network.reset();
   answers_.push_back(job);
 }

@@ -12,7 +12,8 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
   for (auto& place : builders_) {
     if (quiet_holders_ > 0) return;
     if (!place->slot->idle()) continue;
-    while (!builds_.empty() && builds_.front().job->finished && builds_.front().naive == nullptr) builds_.pop_front();
+    while (!builds_.empty() && builds_.front().job->finished && builds_.front().reference == nullptr)
+      builds_.pop_front();
     if (builds_.empty()) return;
     BuildTask task = std::move(builds_.front());
     builds_.pop_front();
@@ -20,7 +21,8 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     place->timeout = Timeout(request.build_timeout_seconds(), options_.build_timeout_seconds);
     place->stage = MeasureStage::kInstantiate;
     v1::StageTimes& times = *task.job->result.mutable_times();
-    if (task.naive == nullptr && times.build_started_at() == 0) times.set_build_started_at(absl::GetCurrentTimeNanos());
+    if (task.reference == nullptr && times.build_started_at() == 0)
+      times.set_build_started_at(absl::GetCurrentTimeNanos());
     v1::ProcessMessage message;
     v1::BuildJob& build = *message.mutable_build();
     build = BuildJobOf(task);
@@ -36,8 +38,8 @@ v1::BuildJob Pipeline::Impl::BuildJobOf(const BuildTask& task) const {
   v1::BuildJob build;
   build.set_workload(request.workload());
   build.set_target(task.job->target);
-  build.set_naive(task.naive != nullptr);
-  if (task.naive == nullptr) build.set_schedule(request.schedule());
+  build.set_reference(task.reference != nullptr);
+  if (task.reference == nullptr) build.set_schedule(request.schedule());
   if (task.of_network()) FillNetworkBuild(task, build);
   *build.mutable_facts() = runners_[task.job->device]->description.facts();
   if (!task.job->probe) ToProto(options_.limits, *build.mutable_limits());
@@ -79,10 +81,10 @@ void Pipeline::Impl::OnBuilt(BuilderPlace& place, v1::BuildReply& reply) {
 
 void Pipeline::Impl::TakeBuilt(const BuildTask& task, const BuiltProgram& built) {
   Job& job = *task.job;
-  if (task.naive != nullptr) {
-    std::erase(naive_, task.naive);
-    for (const JobPtr& waiting : std::exchange(task.naive->waiting, {})) {
-      waiting->naive = built.program;
+  if (task.reference != nullptr) {
+    std::erase(references_, task.reference);
+    for (const JobPtr& waiting : std::exchange(task.reference->waiting, {})) {
+      waiting->reference = built.program;
       if (waiting->probe) waiting->program = built.program;
       RunIfBuilt(waiting);
     }
@@ -128,13 +130,13 @@ void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureSta
   if (task.network_task >= 0 && kind != ErrorKind::kInstantiation)
     return Fail(task.job, ErrorKind::kInfrastructure, stage,
                 WithDetail("the reference implementation could not be built", text));
-  if (task.naive == nullptr) {
+  if (task.reference == nullptr) {
     task.job->result.mutable_times()->set_build_ended_at(absl::GetCurrentTimeNanos());
     return Fail(task.job, kind, stage, task.of_network() ? "task " + NetworkTaskName(task) + ": " + text : text);
   }
   // A reference that cannot be had says nothing of the candidates; the next one to ask has it tried again.
-  std::erase(naive_, task.naive);
-  for (const JobPtr& job : task.naive->waiting) {
+  std::erase(references_, task.reference);
+  for (const JobPtr& job : task.reference->waiting) {
     // What is refused for itself is not tried elsewhere.
     if (kind == ErrorKind::kInstantiation) {
       Fail(job, kind, stage, text);

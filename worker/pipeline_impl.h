@@ -55,8 +55,8 @@ class Pipeline::Impl {
 
   // The programs of a network that is being checked.
   struct NetworkBuild {
-    std::vector<std::shared_ptr<const std::string>> programs;  // by program of the plan; null: not built yet
-    std::vector<std::shared_ptr<const std::string>> naive;     // by task; null for tasks that no program is of, too
+    std::vector<std::shared_ptr<const std::string>> programs;   // by program of the plan; null: not built yet
+    std::vector<std::shared_ptr<const std::string>> reference;  // by task; null for tasks that no program is of, too
     size_t missing = 0;
   };
 
@@ -66,33 +66,33 @@ class Pipeline::Impl {
     int device = 0;
     v1::MeasureRequest request;
     Pipeline::Done done;
-    std::string target, shared_target;                  // with the device's own number, and without
-    v1::MeasureResult result;                           // filled in as stages end
-    std::shared_ptr<const std::string> program, naive;  // shared with the cache; null: not built yet
+    std::string target, shared_target;                      // with the device's own number, and without
+    v1::MeasureResult result;                               // filled in as stages end
+    std::shared_ptr<const std::string> program, reference;  // shared with the cache; null: not built yet
     double build_seconds = 0;
     bool load_retried = false;
     bool finished = false;                  // its result was given
-    bool probe = false;                     // ours: the naive program as candidate, its end is for ProbeEnded
+    bool probe = false;                     // ours: the reference program as candidate, its end is for ProbeEnded
     std::unique_ptr<NetworkBuild> network;  // of a request that checks one
 
-    bool wants_naive() const {
+    bool wants_reference() const {
       if (request.has_network()) return false;  // it has its own
       return request.mode() == v1::MEASURE_MODE_VERIFY || request.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY;
     }
   };
   using JobPtr = std::shared_ptr<Job>;  // shared: in queues, in places and in the table of handles at once
 
-  // The naive program of a workload for a target, while it is built for all requests that are verified.
-  struct NaiveBuild {
+  // The reference program of a workload for a target, while it is built for all requests that are verified.
+  struct ReferenceBuild {
     std::string key;
     std::vector<JobPtr> waiting;
   };
-  using NaivePtr = std::shared_ptr<NaiveBuild>;
+  using ReferencePtr = std::shared_ptr<ReferenceBuild>;
 
   struct BuildTask {
-    JobPtr job;      // the candidate's program, or the request that first asked for the naive one
-    NaivePtr naive;  // null for a candidate
-    // Of a network, one of the two: a program of the plan, or the naive program of a task.
+    JobPtr job;              // the candidate's program, or the request that first asked for the reference
+    ReferencePtr reference;  // null for a candidate
+    // Of a network, one of the two: a program of the plan, or the reference program of a task.
     int network_program = -1, network_task = -1;
     bool of_network() const { return network_program >= 0 || network_task >= 0; }
   };
@@ -178,7 +178,7 @@ class Pipeline::Impl {
   void NoteBuilt(Job& job);
   void BeginRuns(Instant now);
   void BeginRun(RunnerPlace& place, JobPtr job, Instant now);
-  void WantNaive(const JobPtr& job);
+  void WantReference(const JobPtr& job);
   void RunIfBuilt(const JobPtr& job);
   void SetQuiet(RunnerPlace& place, bool quiet, Instant now);
   void NoteBest(const Job& job);
@@ -222,7 +222,7 @@ class Pipeline::Impl {
   std::map<uint64_t, JobPtr> jobs_;  // without a result
   std::vector<JobPtr> answers_;      // with a result that was not given out yet
   std::deque<BuildTask> builds_;
-  std::vector<NaivePtr> naive_;
+  std::vector<ReferencePtr> references_;
   BuildCache built_{size_t{256} << 20};
   std::map<std::string, double> best_;
   int quiet_holders_ = 0;

@@ -33,7 +33,7 @@ void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(valid.message()));
   job->network = std::make_unique<NetworkBuild>();
   job->network->programs.resize(check.plan().programs_size());
-  job->network->naive.resize(check.plan().tasks_size());
+  job->network->reference.resize(check.plan().tasks_size());
   std::vector<BuildTask> tasks;
   std::set<int> used;
   for (int i = 0; i < check.plan().programs_size(); ++i) {
@@ -62,7 +62,7 @@ void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
 void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const {
   const v1::NetworkCheck& check = task.job->request.network();
   const v1::NetworkPlan& plan = check.plan();
-  build.set_naive(task.network_task >= 0);
+  build.set_reference(task.network_task >= 0);
   if (task.network_task >= 0) {
     build.set_workload(plan.tasks(task.network_task));
     build.clear_schedule();
@@ -83,7 +83,7 @@ std::string Pipeline::Impl::NetworkTaskName(const BuildTask& task) const {
 
 void Pipeline::Impl::TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program) {
   NetworkBuild& network = *task.job->network;
-  auto& place = task.network_task >= 0 ? network.naive[task.network_task] : network.programs[task.network_program];
+  auto& place = task.network_task >= 0 ? network.reference[task.network_task] : network.programs[task.network_program];
   if (place == nullptr) --network.missing;
   place = program;
   if (network.missing == 0) NoteBuilt(*task.job);
@@ -94,7 +94,8 @@ void Pipeline::Impl::FillNetworkRun(const Job& job, v1::RunJob& run) const {
   *network.mutable_check() = job.request.network();
   network.mutable_check()->clear_schedules();
   for (const auto& program : job.network->programs) network.add_programs(*program);
-  for (const auto& naive : job.network->naive) network.add_naive_programs(naive == nullptr ? std::string() : *naive);
+  for (const auto& reference : job.network->reference)
+    network.add_reference_programs(reference == nullptr ? std::string() : *reference);
   network.set_tensor_bytes(options_.limits.tensor_bytes);
 }
 

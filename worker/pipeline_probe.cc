@@ -52,8 +52,8 @@ void Pipeline::Impl::BeginProbes(Instant now) {
     probe->request.set_run_timeout_seconds(options_.probe_timeout_seconds);
     probe->request.set_verify_timeout_seconds(options_.probe_timeout_seconds);
     place.probe = probe;
-    WantNaive(probe);
-    probe->program = probe->naive;  // when it was built before
+    WantReference(probe);
+    probe->program = probe->reference;  // when it was built before
     RunIfBuilt(probe);
   }
 }

@@ -28,7 +28,7 @@ void AddStages(const v1::RunStages& of_run, v1::RunStages& total) {
 
 void Pipeline::Impl::RunIfBuilt(const JobPtr& job) {
   const bool built = job->network != nullptr ? job->network->missing == 0 : job->program != nullptr;
-  if (job->finished || !built || (job->wants_naive() && job->naive == nullptr)) return;
+  if (job->finished || !built || (job->wants_reference() && job->reference == nullptr)) return;
   RunnerPlace& place = *runners_[job->device];
   if (job->probe) {
     place.waiting.push_front(job);
@@ -59,7 +59,7 @@ void Pipeline::Impl::BeginRun(RunnerPlace& place, JobPtr job, Instant now) {
   run.set_workload(job->request.workload());
   if (job->network != nullptr) FillNetworkRun(*job, run);
   if (job->program != nullptr) run.set_program(*job->program);
-  if (job->naive != nullptr) run.set_naive_program(*job->naive);
+  if (job->reference != nullptr) run.set_reference_program(*job->reference);
   *run.mutable_timing() = job->request.timing();
   run.set_mode(job->request.mode());
   if (auto best = BestFor(*job); best.has_value()) run.set_best_seconds(*best);

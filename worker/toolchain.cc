@@ -53,7 +53,7 @@ class CompilerToolchain : public Toolchain {
     return *std::move(program);
   }
 
-  absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
+  absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
     return CompileNaive(task, target);
   }
 };

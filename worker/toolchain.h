@@ -33,7 +33,7 @@ class Toolchain {
                                                           const OutputPlace& place, double timeout_seconds,
                                                           const StageBegins& stage_begins) = 0;
   // The reference that candidates are compared with.
-  virtual absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) = 0;
+  virtual absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) = 0;
 };
 
 // compiler/lower and compiler/codegen.

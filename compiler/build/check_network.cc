@@ -107,9 +107,10 @@ NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const
 }
 
 absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device,
-                                                 const NetworkCheckOptions& options, std::vector<Program> naive) {
+                                                 const NetworkCheckOptions& options,
+                                                 std::vector<Program> reference_programs) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReferenceNetwork> network,
-                   ReferenceNetwork::Create(package, device, std::move(naive)));
+                   ReferenceNetwork::Create(package, device, std::move(reference_programs)));
   NetworkReferences references = InputsWithoutReferences(package.manifest(), options);
   for (const auto& inputs : references.inputs) {
     ASSIGN_OR_RETURN(ExpectedOutputs outputs, network->Run(inputs));

@@ -1,5 +1,5 @@
 // Is what a package computes right every time? Several inputs in turns, so that what is left of one run shows in the
-// next; the first run of each against the naive evaluation, all later ones against the first, bit for bit.
+// next; the first run of each against the reference implementation, all later ones against the first, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ struct NetworkReferences {
 
 // Inputs alone.
 NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const NetworkCheckOptions& options);
-// By ReferenceNetwork; `device` and `naive` are its own.
+// By ReferenceNetwork; `device` and `reference_programs` are its own.
 absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device,
-                                                 const NetworkCheckOptions& options, std::vector<Program> naive = {});
+                                                 const NetworkCheckOptions& options,
+                                                 std::vector<Program> reference_programs = {});
 // Whether every element of every output is a finite number: otherwise a check would say little.
 bool AllFinite(const std::vector<Array>& outputs);
 

@@ -65,7 +65,7 @@ void PutPart(const Array& part, const OutputPlace& place, std::vector<uint8_t>& 
 class ReferenceNetwork::Impl {
  public:
   Impl(const Package& package, Device& device) : package_(package), manifest_(package_.manifest()), device_(device) {}
-  absl::Status Prepare(std::vector<Program> naive);
+  absl::Status Prepare(std::vector<Program> reference_programs);
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
 
  private:
@@ -116,17 +116,17 @@ absl::StatusOr<std::vector<Program>> ReferenceNetwork::Impl::Compile() {
   return programs;
 }
 
-absl::Status ReferenceNetwork::Impl::Prepare(std::vector<Program> naive) {
+absl::Status ReferenceNetwork::Impl::Prepare(std::vector<Program> reference_programs) {
   const int count = static_cast<int>(manifest_.tasks.size());
   for (int task = 0; task < count; ++task) {
     ASSIGN_OR_RETURN(ComputeDag dag, ReadDag(package_, task));
     dags_.push_back(std::move(dag));
   }
-  if (naive.empty()) {
-    ASSIGN_OR_RETURN(naive, Compile());
+  if (reference_programs.empty()) {
+    ASSIGN_OR_RETURN(reference_programs, Compile());
   }
-  DIAPASON_CHECK(static_cast<int>(naive.size()) == count);
-  for (Program& program : naive) {
+  DIAPASON_CHECK(static_cast<int>(reference_programs.size()) == count);
+  for (Program& program : reference_programs) {
     ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device_, std::move(program)));
     RETURN_IF_ERROR(executable->AllocateRest());
     executables_.push_back(std::move(executable));
@@ -256,9 +256,9 @@ ReferenceNetwork::ReferenceNetwork(std::unique_ptr<Impl> impl) : impl_(std::move
 ReferenceNetwork::~ReferenceNetwork() = default;
 
 absl::StatusOr<std::unique_ptr<ReferenceNetwork>> ReferenceNetwork::Create(const Package& package, Device& device,
-                                                                           std::vector<Program> naive) {
+                                                                           std::vector<Program> reference_programs) {
   auto impl = std::make_unique<Impl>(package, device);
-  RETURN_IF_ERROR(impl->Prepare(std::move(naive)));
+  RETURN_IF_ERROR(impl->Prepare(std::move(reference_programs)));
   return std::unique_ptr<ReferenceNetwork>(new ReferenceNetwork(std::move(impl)));
 }
 
@@ -292,8 +292,8 @@ CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vec
   return result;
 }
 
-absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& device,
-                                                const std::map<std::string, Array>& inputs) {
+absl::StatusOr<ExpectedOutputs> EvaluateReference(const Package& package, Device& device,
+                                                  const std::map<std::string, Array>& inputs) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReferenceNetwork> reference, ReferenceNetwork::Create(package, device));
   return reference->Run(inputs);
 }
@@ -310,7 +310,7 @@ absl::StatusOr<CheckResult> CheckPackage(PackageRunner& runner, const std::map<s
     ASSIGN_OR_RETURN(cpu, OpenDevice(Target{}));
     reference = cpu.get();
   }
-  ASSIGN_OR_RETURN(const ExpectedOutputs want, EvaluateNaively(runner.package(), *reference, inputs));
+  ASSIGN_OR_RETURN(const ExpectedOutputs want, EvaluateReference(runner.package(), *reference, inputs));
   return CompareOutputs(runner.manifest().outputs, got, want);
 }
 

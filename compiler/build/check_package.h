@@ -1,4 +1,4 @@
-// Is what a package computes right? Compared with the naive evaluation of the same network on the same inputs.
+// Is what a package computes right? Compared with the reference implementation of the same network on the same inputs.
 #pragma once
 
 #include <map>
@@ -39,19 +39,20 @@ inline constexpr double kLargestBound = 0.05;
 CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
                            const ExpectedOutputs& want);
 
-// The outputs of a package's network by naive kernels (codegen/naive.h), which share nothing with scheduled code. They
-// are compiled for `device`, a cuda device or a cpu, and run there one task after the other. Takes seconds. Unavailable
-// when there is no compiler.
-absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& device,
-                                                const std::map<std::string, Array>& inputs);
+// The outputs of a package's network by reference kernels (codegen/naive.h), which share nothing with scheduled code.
+// They are compiled for `device`, a cuda device or a cpu, and run there one task after the other. Takes seconds.
+// Unavailable when there is no compiler.
+absl::StatusOr<ExpectedOutputs> EvaluateReference(const Package& package, Device& device,
+                                                  const std::map<std::string, Array>& inputs);
 
-// The naive evaluation of a package's network, compiled once for any number of inputs. One thread at a time.
+// The reference implementation of a package's network, compiled once for any number of inputs. One thread at a time.
 class ReferenceNetwork {
  public:
-  // `device`: a cuda device or a cpu, which outlives it. `naive`: the naive program of each task for that device
-  // (CompileNaive); none: they are compiled here, which takes seconds. Unavailable when there is no compiler.
+  // `device`: a cuda device or a cpu, which outlives it. `reference_programs`: the reference program of each task for
+  // that device (CompileNaive); none: they are compiled here, which takes seconds. Unavailable when there is no
+  // compiler.
   static absl::StatusOr<std::unique_ptr<ReferenceNetwork>> Create(const Package& package, Device& device,
-                                                                  std::vector<Program> naive = {});
+                                                                  std::vector<Program> reference_programs = {});
   ~ReferenceNetwork();
   // InvalidArgument names an input that is missing or of another type.
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);

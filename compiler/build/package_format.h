@@ -3,38 +3,34 @@
 //   DIR/manifest.json          all that follows, as JSON; written last
 //   DIR/weights.bin            the constants, each at an offset that is a multiple of 512
 //   DIR/kernels/NAME.program   a task's compiled program (tensor/program.h) without its source and binary
-//   DIR/kernels/NAME.so        its binary: a shared object (.so) or a cubin (.cubin); none for opencl, whose source is
-//   built by
-//                              the driver when the package is loaded
+//   DIR/kernels/NAME.so        its binary: a shared object (.so) or a cubin (.cubin); none for opencl, whose source
+//                              the driver compiles when the package is loaded
 //   DIR/kernels/NAME.c         its source (.c, .cl, .cu)
-//   DIR/tasks/NAME.dag         what the task computes (tensor/serialize.h), for the check against the naive evaluation
+//   DIR/tasks/NAME.dag         what the task computes (tensor/serialize.h), for checks of its results
 //
 // manifest.json:
 //   {"format": "diapason-package", "version": 1,
 //    "network": "resnet-18", "target": "cpu -num-cores=2",
-//    "device": {"model", "arch", "driver", "vector_bytes"},              where it was built, or what it was built for
-//    "libraries": ["cudnn"],                                             whose functions the kernels' steps call; may
-//    be left
-//                                                                        out when there are none
+//    "device": {"model", "arch", "driver", "vector_bytes"},    where it was built, or what it was built for
+//    "libraries": ["cudnn"],                  whose functions the kernels' steps call; left out when there are none
 //    "weights": {"bytes", "checksum"}, "arena_bytes": 3211264,
-//    "latency_us": 154.2,                                                expected from end to end; may be left out
+//    "latency_us": 154.2,                     expected from end to end; may be left out
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
 //    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum",
-//                 "stages": {"inputs": [0, 1], "outputs": [4]},          stages of the task's dag, and so buffers of
-//                 its program, that the
-//                                                                        inputs and outputs of its steps stand for;
-//                                                                        packages of older builds have none, and are
-//                                                                        run by `diapason run` alone
-//                 "work": [{"flops", "bytes", "tensor"}],                by kernel (tensor/kernel_work.h), for
-//                                                                        profiles; may be left out
-//                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the
-//                 output is a part of a
-//                                                                        larger tensor; left out where it is not
-//    "tensors": [{"name", "dtype", "elements", "place", "offset"}],      place: input, constant (offset into
-//    weights.bin),
-//                                                                        arena (offset into the arena)
+//                 "stages": {"inputs": [0, 1], "outputs": [4]},
+//                                             stages of the task's dag, and so buffers of its program, that the inputs
+//                                             and outputs of its steps stand for; packages of older builds have none,
+//                                             and are run by `diapason run` alone
+//                 "work": [{"flops", "bytes", "tensor"}],
+//                                             by kernel (tensor/kernel_work.h), for profiles; may be left out
+//                 "place": {"row", "stride", "offset", "elements"}}],
+//                                             where the output is a part of a larger tensor (tensor/output_place.h);
+//                                             else left out
+//    "tensors": [{"name", "dtype", "elements", "place", "offset"}],
+//                                             place: input, constant (offset into weights.bin), arena (offset into it)
 //    "steps":   [{"task", "inputs": [tensor...], "outputs": [tensor...], "workspaces": [[buffer, offset]...]}]}
+//
 // A package may be one file instead of a folder: a zip archive of the same files (package_archive.h).
 //
 // A step runs the kernels of a task. Its inputs stand for the placeholders of the task's dag in order of their ids, its
@@ -47,8 +43,8 @@
 // A package for several sizes of a model's symbolic dimensions has one plan for each combination of sizes, in version
 // 3:
 //   {"format", "version": 3, "network", "target", "device", "libraries", "weights",
-//    "mask": "attention_mask",                                           input that is 0 where there is padding; left
-//    out when there is none "plans":   [{"sizes": {"batch": 4, "seq": 128},
+//    "mask": "attention_mask",                input that is 0 where there is padding; left out when there is none
+//    "plans":   [{"sizes": {"batch": 4, "seq": 128},
 //                 "padding": {"seq": {"least": 65}, "batch": {"least": 2, "why_not": "..."}},
 //                 "arena_bytes", "latency_us", "inputs", "outputs", "tasks", "tensors", "steps"}]}
 // Inputs have "symbols" then, by axis ("" where the extent is fixed); outputs have "grows": [{"symbol", "axis",

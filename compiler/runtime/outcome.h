@@ -25,7 +25,7 @@ enum class ErrorKind : uint8_t {
   kOutOfMemory,     // of the host or of the device
   kIllegalAccess,   // the device reports an access outside its buffers
   kLaunchFailure,   // the driver refused the launch (registers, shared memory, grid)
-  kWrongResult,     // ran, and differs from the naive evaluation
+  kWrongResult,     // ran, and differs from the reference implementation
   kInfrastructure,  // worker, network or device lost: says nothing of the candidate; measured again elsewhere
 };
 
@@ -38,7 +38,7 @@ enum class MeasureStage : uint8_t {
   kCompile,
   kLoad,    // loading the binary, allocating and filling the buffers
   kRun,     // launching and timing
-  kVerify,  // comparing with the naive evaluation
+  kVerify,  // comparing with the reference implementation
 };
 
 // Repeated timings of a candidate that ran.

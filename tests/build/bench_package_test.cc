@@ -36,7 +36,7 @@ class BenchPackageTest : public FolderTest {
   std::unique_ptr<PackageRunner> Loaded() {
     NetworkMaker m;
     const int product = m.Op("matmul", {m.In("x", {16, 16}), m.Const("w", {16, 16})});
-    EXPECT_TRUE(BuildNaively(Path("p"), m.Out({product}), TestTarget(TargetKind::kCpu)).ok());
+    EXPECT_TRUE(BuildReferencePackage(Path("p"), m.Out({product}), TestTarget(TargetKind::kCpu)).ok());
     auto runner = PackageRunner::Load(Path("p"));
     EXPECT_TRUE(runner.ok()) << runner.status();
     return runner.ok() ? *std::move(runner) : nullptr;

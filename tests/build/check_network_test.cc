@@ -160,11 +160,11 @@ TEST_F(CheckNetworkTest, RowsThatAreZeroDoNotMakeTheCheckBlind) {
   const Target target = TestTarget(TargetKind::kCpu);
   const Package package = Package::InMemory(
       "test",
-      std::make_shared<const PackageContents>(AssemblePackage(NaiveRequest(network, partition, target)).value()));
+      std::make_shared<const PackageContents>(AssemblePackage(ReferenceRequest(network, partition, target)).value()));
   const std::unique_ptr<Device> device = OpenDevice(target).value();
   Array input(DType::kFloat32, {4, 32});
   FillRandom(input, 3);
-  const ExpectedOutputs expected = EvaluateNaively(package, *device, {{"x", input}}).value();
+  const ExpectedOutputs expected = EvaluateReference(package, *device, {{"x", input}}).value();
   EXPECT_LT(expected.tolerances[0].relative, 0.01);
   EXPECT_EQ(expected.values[0].at(4 * 16), 0);
 }
@@ -177,7 +177,7 @@ TEST_F(CheckNetworkTest, BothPlansAreRunWhereThereAreTwo) {
   const Partition partition = PartitionNetwork(network).value();
   const Package package = Package::InMemory(
       "test", std::make_shared<const PackageContents>(
-                  AssemblePackage(NaiveRequest(network, partition, TestTarget(TargetKind::kCpu))).value()));
+                  AssemblePackage(ReferenceRequest(network, partition, TestTarget(TargetKind::kCpu))).value()));
   PathsDevice device;
   const NetworkReferences references = MakeReferences(package, device, {}).value();
   const auto check = [&](bool keep_other_plan) {
@@ -221,7 +221,7 @@ TEST(NetworkPlanTest, APlannedNetworkComputesTheSame) {
   const auto outputs = [](const Network& n, const Partition& partition) {
     const Package package = Package::InMemory(
         "test", std::make_shared<const PackageContents>(
-                    AssemblePackage(NaiveRequest(n, partition, TestTarget(TargetKind::kCpu))).value()));
+                    AssemblePackage(ReferenceRequest(n, partition, TestTarget(TargetKind::kCpu))).value()));
     const std::unique_ptr<PackageRunner> runner = PackageRunner::Load(package).value();
     EXPECT_TRUE(runner->SetInputs(RandomInputs(runner->manifest(), 3)).ok());
     EXPECT_TRUE(runner->Run().ok());

@@ -20,7 +20,7 @@ class PackageArchiveTest : public FolderTest {
     NetworkMaker m;
     const int x = m.In("x", {4, 64});
     network_ = m.Out({m.Op("tanh", {m.Op("matmul", {x, m.Const("w", {64, 64})})}, {}, "y")});
-    ASSERT_EQ(BuildNaively(Path("m.dpk"), network_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+    ASSERT_EQ(BuildReferencePackage(Path("m.dpk"), network_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
   }
   void ExpectRuns(absl::StatusOr<Package> package) {
     ASSERT_TRUE(package.ok()) << package.status();

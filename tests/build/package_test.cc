@@ -53,7 +53,7 @@ void ExpectClose(const std::vector<Array>& got, const std::vector<Array>& want, 
 class PackageTest : public FolderTest {
  protected:
   std::unique_ptr<PackageRunner> BuildAndLoad(const Network& network, TargetKind kind = TargetKind::kCpu) {
-    const absl::Status built = BuildNaively(Path("p"), network, TestTarget(kind));
+    const absl::Status built = BuildReferencePackage(Path("p"), network, TestTarget(kind));
     EXPECT_TRUE(built.ok()) << built;
     absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(Path("p"));
     EXPECT_TRUE(runner.ok()) << runner.status();
@@ -176,8 +176,8 @@ TEST_F(PackageTest, EqualSubgraphsShareAProgramAndTensorsShareMemory) {
 
 TEST_F(PackageTest, TheSameBuildGivesTheSameFiles) {
   const Network network = TinyClassifier();
-  ASSERT_TRUE(BuildNaively(Path("a"), network, TestTarget(TargetKind::kCpu)).ok());
-  ASSERT_TRUE(BuildNaively(Path("b"), network, TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("a"), network, TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("b"), network, TestTarget(TargetKind::kCpu)).ok());
   EXPECT_EQ(ReadText(Path("a/weights.bin")), ReadText(Path("b/weights.bin")));
   EXPECT_NE(ReadText(Path("a/weights.bin")), "");
 }
@@ -207,7 +207,7 @@ TEST_F(PackageTest, BenchGivesSamples) {
   EXPECT_LT(MedianSeconds(*timing), 0.1);
 }
 
-TEST_F(PackageTest, CheckComparesWithTheNaiveEvaluation) {
+TEST_F(PackageTest, CheckComparesWithTheReference) {
   for (TargetKind kind : {TargetKind::kCpu, TargetKind::kOpenCl}) {
     if (!OpenDevice(TestTarget(kind)).ok()) continue;
     auto runner = BuildAndLoad(TinyClassifier(), kind);
@@ -304,7 +304,7 @@ TEST_F(PackageTest, WhatIsNoPackageIsRefused) {
 }
 
 TEST_F(PackageTest, DamagedFilesAreNamed) {
-  ASSERT_TRUE(BuildNaively(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(Path("p")))
     if (entry.is_regular_file() && entry.path().extension() != ".c") files.push_back(entry.path().string());
@@ -332,7 +332,7 @@ TEST_F(PackageTest, DamagedFilesAreNamed) {
 
 // Manifests of before there were "stages" leave to the dags what steps bind.
 TEST_F(PackageTest, PackagesOfOlderBuildsAreOpenedWithTheirDags) {
-  ASSERT_TRUE(BuildNaively(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
   const Package fresh = Package::Open(Path("p")).value();
   nlohmann::ordered_json manifest = nlohmann::ordered_json::parse(ReadText(Path("p/manifest.json")));
   for (auto& task : manifest["tasks"]) EXPECT_EQ(task.erase("stages"), 1u);
@@ -355,7 +355,7 @@ TEST_F(PackageTest, PackagesOfOlderBuildsAreOpenedWithTheirDags) {
 // Runners that share constants, prepared weights and kernels do not disturb each other.
 TEST_F(PackageTest, RunnersFromPartsComputeTheSame) {
   const Network network = TinyClassifier();
-  ASSERT_TRUE(BuildNaively(Path("p"), network, TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), network, TestTarget(TargetKind::kCpu)).ok());
   const Package package = Package::Open(Path("p")).value();
   const std::unique_ptr<Device> device = OpenDeviceOf(package).value();
   PlanParts parts;
@@ -375,7 +375,7 @@ TEST_F(PackageTest, RunnersFromPartsComputeTheSame) {
 }
 
 TEST_F(PackageTest, ChangedWeightsAndBinariesAreRefused) {
-  ASSERT_TRUE(BuildNaively(Path("p"), AddNetwork(), TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), AddNetwork(), TestTarget(TargetKind::kCpu)).ok());
   std::string weights = ReadText(Path("p/weights.bin"));
   weights[5] = static_cast<char>(weights[5] ^ 1);
   WriteText(Path("p/weights.bin"), weights);
@@ -385,7 +385,7 @@ TEST_F(PackageTest, ChangedWeightsAndBinariesAreRefused) {
 
 // Kernels that start early read constants while others still write: what a kernel takes for one must be one.
 TEST_F(PackageTest, ConstantsThatAreInputsAreRefused) {
-  ASSERT_TRUE(BuildNaively(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
   std::string manifest = ReadText(Path("p/manifest.json"));
   for (size_t at; (at = manifest.find("\"constant\"")) != std::string::npos;) manifest.replace(at, 10, "\"input\"");
   WriteText(Path("p/manifest.json"), manifest);
@@ -437,7 +437,7 @@ TEST_F(PackageTest, RunsOnCuda) {
   Target target = TestTarget(TargetKind::kCuda);
   target.arch = (*device)->facts().arch;
   const Network network = TinyClassifier();
-  ASSERT_TRUE(BuildNaively(Path("p"), network, target).ok());
+  ASSERT_TRUE(BuildReferencePackage(Path("p"), network, target).ok());
   auto runner = PackageRunner::Load(Path("p"));
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto inputs = RandomInputs((*runner)->manifest(), 1);

@@ -42,7 +42,7 @@ struct Sizes {
   std::vector<int64_t> batch = {1, 4}, sequence = {4, 8};
 };
 
-// Of naive kernels, which are compiled once for all tests.
+// Of reference kernels, which are compiled once for all tests.
 PackageRequest RequestFor(const Network& network, const Partition& partition, const Target& target) {
   static auto& compiled = *new std::map<std::string, Program>;
   PackageRequest request{network, partition, target, ResolveFacts(target), {}};
@@ -54,7 +54,7 @@ PackageRequest RequestFor(const Network& network, const Partition& partition, co
       EXPECT_TRUE(program.ok()) << program.status();
       compiled[key] = program.value_or(Program{});
     }
-    request.tasks.push_back({compiled[key], "naive", -1, 0});
+    request.tasks.push_back({compiled[key], "reference", -1, 0});
   }
   return request;
 }

@@ -249,7 +249,7 @@ class PortMemoryTest : public FolderTest, public ::testing::WithParamInterface<T
     device_ = *std::move(opened);
   }
 
-  // Tuned kernels' ancestors: vectors and shared memory instead of naive loops.
+  // Tuned kernels' ancestors: vectors and shared memory instead of plain loops.
   std::unique_ptr<PackageRunner> Load(const Network& network) {
     Target target = TestTarget(GetParam());
     if (GetParam() == TargetKind::kCuda) target.arch = device_->facts().arch;

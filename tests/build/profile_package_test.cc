@@ -23,7 +23,7 @@ class ProfilePackageTest : public FolderTest, public ::testing::WithParamInterfa
     if (!OpenDevice(target).ok()) GTEST_SKIP() << "no device for " << target.ToString();
     const absl::StatusOr<Partition> partition = PartitionNetwork(network_);
     ASSERT_TRUE(partition.ok()) << partition.status();
-    PackageRequest request = NaiveRequest(network_, *partition, target);
+    PackageRequest request = ReferenceRequest(network_, *partition, target);
     for (size_t i = 0; i < request.tasks.size(); ++i)
       request.tasks[i].work.resize(request.tasks[i].program.kernels.size(),
                                    {partition->tasks[i].dag.flops(), 1000, TensorMode::kNone});

@@ -1,4 +1,4 @@
-// Small networks made into packages of naive kernels, for the tests of compiler/build.
+// Small networks made into packages of reference kernels, for the tests of compiler/build.
 #pragma once
 
 #include <filesystem>
@@ -85,7 +85,7 @@ inline Target TestTarget(TargetKind kind) {
   return target;
 }
 
-// Naive kernels write whole tensors: a program for a place is made by the default schedule.
+// Reference kernels write whole tensors: a program for a place is made by the default schedule.
 inline absl::StatusOr<Program> ProgramFor(const Task& task, const OutputPlace& place, const Target& target) {
   if (place.whole()) return CompileNaive(task.dag, target);
   const DeviceFacts facts = ResolveFacts(target);
@@ -96,21 +96,21 @@ inline absl::StatusOr<Program> ProgramFor(const Task& task, const OutputPlace& p
   return CompileProgram(*lowered, target);
 }
 
-// A request with naive kernels wherever they will do. `network` and `partition` must outlive it.
-inline PackageRequest NaiveRequest(const Network& network, const Partition& partition, const Target& target) {
+// A request with reference kernels wherever they will do. `network` and `partition` must outlive it.
+inline PackageRequest ReferenceRequest(const Network& network, const Partition& partition, const Target& target) {
   PackageRequest request{network, partition, target, ResolveFacts(target), {}};
   for (const PlacedTask& placed : partition.programs) {
     absl::StatusOr<Program> program = ProgramFor(partition.tasks[placed.task], placed.place, target);
     EXPECT_TRUE(program.ok()) << program.status();
-    request.tasks.push_back({program.value_or(Program{}), "naive", -1, 0});
+    request.tasks.push_back({program.value_or(Program{}), "reference", -1, 0});
   }
   return request;
 }
 
-inline absl::Status BuildNaively(const std::string& dir, const Network& network, const Target& target) {
+inline absl::Status BuildReferencePackage(const std::string& dir, const Network& network, const Target& target) {
   const absl::StatusOr<Partition> partition = PartitionNetwork(network);
   if (!partition.ok()) return partition.status();
-  return BuildPackage(dir, NaiveRequest(network, *partition, target));
+  return BuildPackage(dir, ReferenceRequest(network, *partition, target));
 }
 
 // What the interpreter says of the network, on inputs by name.

@@ -1,6 +1,6 @@
-// A chaos test: a service with two jobs, a tracker and four workers, while a killer takes one process after the other, or
-// one of the builders and runners below them, and ends it with SIGKILL or holds it for a while with SIGSTOP. What was
-// ended is started again. Afterwards nothing may be lost and nothing doubled.
+// A chaos test: a service with two jobs, a tracker and four workers, while a killer takes one process after the other,
+// or one of the builders and runners below them, and ends it with SIGKILL or holds it for a while with SIGSTOP. What
+// was ended is started again. Afterwards nothing may be lost and nothing doubled.
 //
 // A seed tells all that the killer does. In CI two of them, a few seconds each; at length by
 //   DIAPASON_CHAOS_SEEDS=20 DIAPASON_CHAOS_SECONDS=120 build/bin/chaos_tests

@@ -404,7 +404,7 @@ const ConvCase kConvCases[] = {
 };
 
 // The convolution by seven loops, NCHW and OIHW.
-Array NaiveConv(const ConvCase& c, const Array& x, const Array& w, const Array& bias) {
+Array ReferenceConv(const ConvCase& c, const Array& x, const Array& w, const Array& bias) {
   auto extent = [&](int64_t size, int d) {
     return (size + c.pads[d] + c.pads[d + 2] - c.dilations[d] * (c.kernel - 1) - 1) / c.strides[d] + 1;
   };
@@ -439,7 +439,7 @@ TEST(Operators, Conv2dIsTheSumOverItsWindowInBothLayouts) {
     Array x = RandomArray({DType::kFloat32, {1, c.in, c.h, c.w}}, 1);
     Array w = RandomArray({DType::kFloat32, {c.out, c.in / c.group, c.kernel, c.kernel}}, 2);
     Array bias = RandomArray({DType::kFloat32, {c.out}}, 3);
-    Array want = NaiveConv(c, x, w, bias);
+    Array want = ReferenceConv(c, x, w, bias);
     Attributes attributes{{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.group}};
     auto nchw = EvaluateOperator("conv2d", {x, w, bias}, attributes);
     ASSERT_TRUE(nchw.ok()) << nchw.status();
@@ -470,7 +470,7 @@ const PoolCase kPoolCases[] = {
 };
 
 // One channel, max and average at once.
-void NaivePool(const PoolCase& c, const Array& x, Array& top, Array& mean) {
+void ReferencePool(const PoolCase& c, const Array& x, Array& top, Array& mean) {
   for (int64_t p = 0; p < c.output; ++p)
     for (int64_t q = 0; q < c.output; ++q) {
       double best = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -495,7 +495,7 @@ TEST(Operators, PoolsCoverTheirWindows) {
     SCOPED_TRACE(c.label);
     Array x = RandomArray({DType::kFloat32, {1, 1, c.size, c.size}}, 4);
     Array top(DType::kFloat32, {1, 1, c.output, c.output}), mean = top;
-    NaivePool(c, x, top, mean);
+    ReferencePool(c, x, top, mean);
     Attributes attributes{{"kernel", Ints{c.kernel, c.kernel}},
                           {"strides", Ints{c.stride, c.stride}},
                           {"pads", c.pads},

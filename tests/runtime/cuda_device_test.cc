@@ -484,7 +484,7 @@ TEST_F(CudaDeviceTest, ShortKernelsAreMeasuredWithoutTheirLaunch) {
               raced->run_seconds * 1e3);
 }
 
-TEST_F(CudaDeviceTest, NaiveProgramsGiveWhatTheInterpreterGives) {
+TEST_F(CudaDeviceTest, ReferenceProgramsGiveWhatTheInterpreterGives) {
   DagBuilder b;
   const int x = b.Placeholder("x", {17, 33}), w = b.Constant("w", {33, 21});
   const int c = b.Reduce("c", {17, 21}, {33}, Combiner::kSum, [&](const auto& i, const auto& r) {

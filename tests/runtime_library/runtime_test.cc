@@ -54,7 +54,7 @@ std::vector<diapason_buffer> BuffersOf(std::vector<Array>& arrays) {
 class RuntimeTest : public FolderTest {
  protected:
   void BuildClassifier() {
-    ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+    ASSERT_EQ(BuildReferencePackage(Path("p"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
   }
 
   // For the GPU that is here, and that device; the error of opening it where there is none.
@@ -62,7 +62,7 @@ class RuntimeTest : public FolderTest {
     Target target = TestTarget(TargetKind::kCuda);
     ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(target));
     target.arch = device->facts().arch;
-    EXPECT_EQ(BuildNaively(Path("p"), classifier_, target), absl::OkStatus());
+    EXPECT_EQ(BuildReferencePackage(Path("p"), classifier_, target), absl::OkStatus());
     return device;
   }
 
@@ -74,7 +74,7 @@ class RuntimeTest : public FolderTest {
     for (size_t i = 0; i < sizes.size(); ++i) {
       networks.push_back(Rows(sizes[i]));
       partitions.push_back(PartitionNetwork(networks.back()).value());
-      requests.push_back(NaiveRequest(networks.back(), partitions.back(), TestTarget(TargetKind::kCpu)));
+      requests.push_back(ReferenceRequest(networks.back(), partitions.back(), TestTarget(TargetKind::kCpu)));
       PlanSymbols& symbols = requests.back().symbols;
       symbols.sizes = {{"batch", sizes[i]}};
       symbols.inputs = {{"batch", ""}};
@@ -337,7 +337,7 @@ TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
 }
 
 TEST_F(RuntimeTest, AFileAndItsBytesAreLoadedAsAFolderIs) {
-  ASSERT_EQ(BuildNaively(Path("p.dpk"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  ASSERT_EQ(BuildReferencePackage(Path("p.dpk"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
   const std::string bytes = ReadText(Path("p.dpk"));
   diapason_package* from_memory = nullptr;
   ASSERT_EQ(diapason_package_load_memory(bytes.data(), bytes.size(), nullptr, &from_memory), DIAPASON_OK)
@@ -487,7 +487,7 @@ TEST_F(RuntimeTest, DlpackTensorsThatDoNotFitAreRefused) {
 TEST_F(RuntimeTest, OpenClTakesMemoryOfTheHost) {
   if (const auto device = OpenDevice(TestTarget(TargetKind::kOpenCl)); !device.ok())
     GTEST_SKIP() << device.status().message();
-  ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kOpenCl)), absl::OkStatus());
+  ASSERT_EQ(BuildReferencePackage(Path("p"), classifier_, TestTarget(TargetKind::kOpenCl)), absl::OkStatus());
   const PackageHandle package = Load();
   const ContextHandle a = Make(package), b = Make(package);
   std::thread other([&] { ExpectRight(b.get(), classifier_, 7); });

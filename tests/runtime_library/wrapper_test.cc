@@ -20,7 +20,7 @@ Network Doubled() {
 }
 
 TEST_F(WrapperTest, RunsAPackage) {
-  ASSERT_EQ(BuildNaively(Path("p"), Doubled(), TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  ASSERT_EQ(BuildReferencePackage(Path("p"), Doubled(), TestTarget(TargetKind::kCpu)), absl::OkStatus());
   runtime::Package package(Path("p"));
   EXPECT_EQ(package.network(), "test");
   ASSERT_EQ(package.inputs().size(), 1u);

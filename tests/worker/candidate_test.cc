@@ -143,7 +143,7 @@ class CandidateTest : public testing::Test {
     v1::RunJob job;
     job.set_workload(SerializeDag(DoublingDag(kElements)));
     job.set_program(ProgramOf("candidate"));
-    job.set_naive_program(ProgramOf("naive"));
+    job.set_reference_program(ProgramOf("reference"));
     job.set_mode(mode);
     job.mutable_timing()->set_race(best_seconds > 0);
     job.mutable_timing()->set_repeat(3);

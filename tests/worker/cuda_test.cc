@@ -20,7 +20,7 @@ ComputeDag ByWayOfWorkspace() {
   return b.Build({y}).value();
 }
 
-// Hours of work for a naive kernel.
+// Hours of work for an untuned kernel.
 ComputeDag Endless() {
   DagBuilder b;
   int x = b.Placeholder("x", {1024});

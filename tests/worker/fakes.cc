@@ -131,7 +131,7 @@ class FakeToolchain : public Toolchain {
     return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
   }
 
-  absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
+  absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
     return MakeProgram(task, target, "double");
   }
 
@@ -190,7 +190,7 @@ class StrayingToolchain : public Toolchain {
                                                   double timeout_seconds, const StageBegins& stage_begins) override {
     return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
   }
-  absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
+  absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
     return CompileNaive(task, target);
   }
 };

@@ -20,8 +20,8 @@ ComputeDag DoublingDag(int64_t elements = 16);
 // compile error with what it found it can do). `kernel=NAME` names the kernel.
 std::unique_ptr<Toolchain> MakeFakeToolchain();
 
-// The real compiler's naive programs; "stray": every load is 2^36 elements behind its place, farther than any device's
-// memory reaches.
+// The real compiler's reference programs; "stray": every load is 2^36 elements behind its place, farther than any
+// device's memory reaches.
 std::unique_ptr<Toolchain> MakeStrayingToolchain();
 
 // Host memory, and kernels by name: double (right), wrong, skip (writes nothing), nan, crash, hang, oom, lose (the

@@ -269,7 +269,7 @@ v1::RunReply RunJobOn(Device& device, const SourceCompiler& compile, v1::Measure
   v1::RunJob job;
   job.set_workload(SerializeDag(dag));
   job.set_program(SerializeProgram(program));
-  job.set_naive_program(SerializeProgram(CompileNaive(dag, program.target).value()));
+  job.set_reference_program(SerializeProgram(CompileNaive(dag, program.target).value()));
   job.set_mode(mode);
   job.mutable_timing()->set_repeat(1);
   CandidateRunner runner(device, compile);

@@ -114,7 +114,7 @@ TEST_F(NetworkTest, AProgramThatDoesNotBuildIsNamed) {
 
 TEST_F(NetworkTest, WhatWasBuiltForOneCheckIsThereForTheNext) {
   EXPECT_TRUE(Check({"a", "b", "c"}).verification().ok());
-  EXPECT_EQ(pipeline_->Statistics().builds(), 4u);  // and the naive program
+  EXPECT_EQ(pipeline_->Statistics().builds(), 4u);  // and the reference program
   EXPECT_TRUE(Check({"a", "b", "c"}).verification().ok());
   EXPECT_EQ(pipeline_->Statistics().builds(), 4u);
   EXPECT_TRUE(Check({"a", "d", "c"}).verification().ok());

@@ -241,7 +241,7 @@ TEST_F(PipelineTest, ManyRequestsEachGetOneResult) {
   EXPECT_EQ(pipeline_->Unfinished(0), 0);
 }
 
-TEST_F(PipelineTest, VerifiesAgainstTheNaiveProgram) {
+TEST_F(PipelineTest, VerifiesAgainstTheReference) {
   Start();
   v1::MeasureRequest request = FakeRequest(1, "");
   request.set_mode(v1::MEASURE_MODE_VERIFY);
@@ -473,7 +473,7 @@ TEST_F(PipelineTest, WhatWasBuiltIsNotBuiltAgain) {
   verified.set_mode(v1::MEASURE_MODE_VERIFY);
   Submit(verified);
   EXPECT_TRUE(box_.Wait(100).verification().ok());
-  EXPECT_EQ(pipeline_->Statistics().builds(), 2u);  // the naive program
+  EXPECT_EQ(pipeline_->Statistics().builds(), 2u);  // the reference program
   EXPECT_TRUE(Measure("other").has_timing());
   EXPECT_EQ(pipeline_->Statistics().builds(), 3u);
 }

@@ -22,7 +22,7 @@ struct Reference {
 
 // Random inputs and what the interpreter makes of them: for small tensors.
 Reference MakeReference(const ComputeDag& dag, uint64_t seed);
-// The same with the compiled naive evaluation, on the device.
+// The same with the compiled reference implementation, on the device.
 absl::StatusOr<Reference> MakeReferenceOnDevice(Device& device, const Target& target, const ComputeDag& dag,
                                                 uint64_t seed);
 

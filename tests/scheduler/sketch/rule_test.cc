@@ -17,9 +17,9 @@ namespace diapason {
 namespace {
 
 // Computes a product as it stands: its first axis over the threads, everything else as written.
-class Naive : public SketchRule {
+class SimpleRule : public SketchRule {
  public:
-  explicit Naive(std::string part) : part_(std::move(part)) {}
+  explicit SimpleRule(std::string part) : part_(std::move(part)) {}
   std::string name() const override { return part_; }
   Answer Condition(const Draft& draft, int stage) const override {
     return draft.NeedsTiling(stage) && !draft.IsBound(stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
@@ -37,9 +37,9 @@ class Naive : public SketchRule {
   const std::string part_;
 };
 
-SketchRuleMaker MakeNaive(const std::string& part) {
+SketchRuleMaker MakeSimpleRule(const std::string& part) {
   return [part](const Target& target) -> std::unique_ptr<SketchRule> {
-    return target.is_gpu() ? nullptr : std::make_unique<Naive>(part);
+    return target.is_gpu() ? nullptr : std::make_unique<SimpleRule>(part);
   };
 }
 
@@ -64,12 +64,12 @@ class UserRulesTest : public ::testing::Test {
 
 TEST_F(UserRulesTest, GoInFrontOfTheBuiltInOnes) {
   const std::vector<std::string> before = Names(), on_gpu = Names("cuda -arch=sm_90");
-  RegisterSketchRule("first", MakeNaive("mine"));
+  RegisterSketchRule("first", MakeSimpleRule("mine"));
   EXPECT_EQ(Names(), Both("mine"));
   EXPECT_EQ(Names("cuda -arch=sm_90"), on_gpu);  // where it offers nothing
-  RegisterSketchRule("second", MakeNaive("late"));
+  RegisterSketchRule("second", MakeSimpleRule("late"));
   EXPECT_EQ(Names(), Both("mine"));
-  RegisterSketchRule("first", MakeNaive("renewed"));
+  RegisterSketchRule("first", MakeSimpleRule("renewed"));
   EXPECT_EQ(Names(), Both("renewed"));
   EXPECT_TRUE(UnregisterSketchRule("first"));
   EXPECT_FALSE(UnregisterSketchRule("first"));
@@ -111,7 +111,7 @@ TEST_F(UserRulesTest, TheirSchedulesReplayWithoutThem) {
   auto device = OpenDevice(Target::Parse("cpu").value());
   ASSERT_TRUE(device.ok());
   const Target target = Target::Parse("cpu").value();
-  RegisterSketchRule("first", MakeNaive("mine"));
+  RegisterSketchRule("first", MakeSimpleRule("mine"));
   std::string stored;
   {
     const auto spaces = TaskSpace::Create(dag_, target, (*device)->facts());
@@ -138,7 +138,7 @@ TEST_F(UserRulesTest, MayBeRegisteredWhileSpacesAreMade) {
   const std::vector<std::string> without = Names();
   std::thread other([] {
     for (int i = 0; i < 200; ++i) {
-      RegisterSketchRule("first", MakeNaive("mine"));
+      RegisterSketchRule("first", MakeSimpleRule("mine"));
       UnregisterSketchRule("first");
     }
   });
