@@ -179,7 +179,7 @@ class Builder {
   const absl::Status runs_here_;
   AssemblyCompiler compiler_;
   std::set<std::string> told_;                            // workloads so far
-  std::vector<std::string> defaults_;                     // sentences that were not told yet
+  std::vector<std::string> defaults_;                     // warnings not given yet
   std::map<std::string, std::set<std::string>> foreign_;  // workloads by the device of their records
 };
 

@@ -133,7 +133,7 @@ absl::StatusOr<RecordsByWorkload> RecordSources::Read(const std::vector<std::str
     for (const auto& [key, record] : records) {
       if (refuted.contains(record.uuid)) continue;
       source_of_.emplace(record.uuid, source.get());
-      // One that was not verified stands in for none, so that the user is told of it.
+      // One that was not verified stands in for none, so that the user is warned.
       const auto [known, added] = found.emplace(key, record);
       if (!added && record.verified == Verified::kOk) known->second = record;
     }

@@ -30,7 +30,7 @@ struct TuneJob {
   bool here = true;
   // Gets the devices. Called once, when the model was read and the history is open.
   std::function<absl::StatusOr<Fleet>(const TuneWork& work)> measure;
-  // Who is told; outlives the run. Called once, before tuning.
+  // Who observes the run; outlives it. Called once, before tuning.
   std::function<std::unique_ptr<ProgressListener>(const TuneWork& work)> listen;
   std::function<void(const std::string&)> warn;  // never empty
 };

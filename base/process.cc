@@ -76,7 +76,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) int RunChild(void
   for (long s = 1; s <= kSignals; ++s) Kernel(SYS_rt_sigaction, s, default_action, nullptr, 8L);
   plan.session ? Kernel(SYS_setsid) : Kernel(SYS_setpgid, 0L, 0L);
   Kernel(SYS_prctl, static_cast<long>(PR_SET_PDEATHSIG), static_cast<long>(plan.death_signal), 0L, 0L, 0L);
-  // One that died before is not told of.
+  // One that died before is not reported.
   if (Kernel(SYS_getppid) != plan.parent) Kernel(SYS_exit_group, 127L);
   SetLimit(RLIMIT_CORE, 0);
   if (plan.cpu_seconds > 0) SetLimit(RLIMIT_CPU, plan.cpu_seconds);

@@ -5,7 +5,7 @@
     bench/cpu.sh --seconds 0 resnet18                     fallback schedules alone
     bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
 
-Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (the time of that is told), tuned
+Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (whose time is reported), tuned
 into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
 or load hits all of them; the table has medians in milliseconds. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual
 environment under build/, which is made when it is missing (3 GB).

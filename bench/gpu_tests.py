@@ -51,7 +51,7 @@ def parse_gtest(text, code):
     if ran is None:
         return results, "it did not end: exit status %s" % code
     if int(ran.group(1)) != len(results):
-        return results, "it ran %s cases and told of %d" % (ran.group(1), len(results))
+        return results, "it ran %s cases and reported %d" % (ran.group(1), len(results))
     if code != 0 and "failed" not in results.values():
         return results, "exit status %s without a failed case" % code
     return results, ""

@@ -35,7 +35,7 @@ constexpr int kBesides = 3;  // requests that the other device has at once, so t
 
 using Medians = std::map<std::string, double>;  // seconds by candidate
 
-// A device that measures without end, one request after the other, until it is told to stop.
+// A device that measures without end, one request after the other, until it is asked to stop.
 class Neighbour {
  public:
   Neighbour(Pipeline& pipeline, const std::vector<v1::MeasureRequest>& requests)

@@ -19,7 +19,7 @@ CheckHooks CompilerHooks() {
     ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(record.workload));
     ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
     if (!schedule.decisions.empty() && schedule.decisions != record.decisions) {
-      return absl::DataLossError("its schedule was made by other decisions than those that it stores");
+      return absl::DataLossError("its schedule was made from another configuration than the stored one");
     }
     ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(dag, schedule.view));
     return Replay(view, schedule.steps).status();

@@ -118,7 +118,7 @@ absl::Status EndOf(const v1::Job& job) {
   }
   if (job.state() == v1::JOB_STATE_CANCELLED) {
     return absl::UnknownError(
-        absl::StrCat("job ", job.id(), " was cancelled; `diapason jobs resume ", job.id(), "` goes on with it"));
+        absl::StrCat("job ", job.id(), " was cancelled; `diapason jobs resume ", job.id(), "` resumes it"));
   }
   return absl::OkStatus();
 }
@@ -129,7 +129,7 @@ class WaitingTeller {
   WaitingTeller(ServiceClient& client, const JobFlags& flags, Session& session)
       : client_(client), flags_(flags), session_(session) {}
 
-  // After a while without a new measurement. What was told is told again only after something else was.
+  // After a while without a new measurement. A sentence is repeated only after another one.
   void Look(const v1::Job& job) {
     const auto now = std::chrono::steady_clock::now();
     if (job.progress().measured() != measured_) {
@@ -187,14 +187,14 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
   v1::Job job;
-  std::string told;
+  std::string last_text;
   std::set<std::string> warned;
   WaitingTeller waiting(client, flags, session);
   const auto unread = [&] { return !session.out && !flags.json; };  // nobody looks any more
   while (!stop && !used_up && !unread()) {
     ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
-    if (!job.text().empty() && job.text() != told && !HasEnded(job)) Warn(session, job.text());
-    told = job.text();
+    if (!job.text().empty() && job.text() != last_text && !HasEnded(job)) Warn(session, job.text());
+    last_text = job.text();
     for (const std::string& warning : job.progress().warnings())
       if (warned.insert(warning).second) Warn(session, warning);
     if (HasEnded(job)) break;
@@ -209,7 +209,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   }
   if (!HasEnded(job)) {
     return absl::CancelledError(
-        absl::StrCat("no longer watched; job ", id, " goes on, and `diapason jobs watch ", id, "` shows it again"));
+        absl::StrCat("no longer watched; job ", id, " continues, and `diapason jobs watch ", id, "` shows it again"));
   }
   if (!flags.json) {
     session.out << "job " << id << " is " << JobStateName(job) << (job.progress().stopped().empty() ? "" : ": ")

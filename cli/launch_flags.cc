@@ -169,10 +169,10 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
       ->group(kGroup);
 }
 
-absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend) {
+absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& advice) {
   return absl::UnavailableError(absl::StrCat("no worker is left: all that were launched are lost, and --max-replaced ",
                                              flags.max_replaced,
-                                             " allows no more; see in their output what ends them, ", mend));
+                                             " allows no more; see in their output what ends them, ", advice));
 }
 
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,

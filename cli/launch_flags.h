@@ -31,18 +31,19 @@ struct LaunchFlags {
 
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
 
-// What can be told before a worker is asked for. InvalidArgument names the flag that does not fit, or is missing. Other
-// errors: of the workers' certificate and token (worker/security.h), of Launcher::Check.
+// What can be checked before a worker is requested. InvalidArgument names the flag that does not fit, or is missing.
+// Other errors: of the workers' certificate and token (worker/security.h), of Launcher::Check.
 absl::Status CheckLaunchFlags(const LaunchFlags& flags);
 
 // What the workers of a command about one file of this host are for.
 std::string OwnerOfFile(const std::string& path);
 
-// Why a command ends when its workers are used up. `mend`: what became of its work, and how to go on.
-absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend);
+// Why a command stops when its workers are used up. `advice`: what became of its work, and how to resume it.
+absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& advice);
 
 // Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the
-// workers are for; their label is told by it, so that the next command with the same one finds them again. Null without
+// workers are for; their label is derived from it, so that the next command with the same one finds them again. Null
+// without
 // --launch. `used_up` is called once, on a thread of the pool, when all of them are lost, --max-replaced allows no
 // more, and the tracker knows no other worker. Errors: those of CheckLaunchFlags about files and this host. REQUIRES:
 // CheckLaunchFlags is OK.

@@ -14,9 +14,9 @@ namespace diapason {
 class SelfCheck {
  public:
   // `address`: where this process listens (empty: nowhere yet); `tls`: what it shows there. Until the first good
-  // answer, which never comes where the certificate is not for clients too, the log says so and systemd is told that
-  // all is well, as it is while the process listens nowhere. Without a supervisor (NOTIFY_SOCKET is not set) it does
-  // nothing.
+  // answer, which never comes where the certificate is not for clients too, the log says so and systemd is notified
+  // that all is well, as it is while the process listens nowhere. Without a supervisor (NOTIFY_SOCKET is not set) it
+  // does nothing.
   SelfCheck(const std::string& address, const std::optional<TlsIdentity>& tls);
   // Of a service that has taken over, or stands by again.
   void Listens(const std::string& address);

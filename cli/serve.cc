@@ -113,7 +113,7 @@ absl::StatusOr<CoordinatorOptions> OptionsOf(const ServeFlags& flags) {
   return options;
 }
 
-// A service until it is told to stop; of a history that services share, in turns: one that stands by, one that acts.
+// A service until it is asked to stop; of a history that services share, in turns: one that stands by, one that acts.
 class Serving {
  public:
   Serving(const ServeFlags& flags, CoordinatorOptions options, Session& session)
@@ -153,7 +153,7 @@ class Serving {
   const InterruptGuard interrupt_;
   std::unique_ptr<SelfCheck> self_check_;
   bool stood_by_ = false;  // a database that is away is waited for
-  std::string holder_;     // that was told of last
+  std::string holder_;     // that was logged last
   std::string away_;       // why the database is away, likewise
 };
 
@@ -251,7 +251,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   command->footer(
       "Jobs are kept in FILE.jobs, models in FILE.models; with a history in PostgreSQL, in the database. A service "
       "that "
-      "was stopped or killed goes on with every unfinished job when it is started again. Of several services with one "
+      "was stopped or killed resumes every unfinished job when it is started again. Of several services with one "
       "history in PostgreSQL, one listens and works; the others stand by, with --listen, --http and --metrics closed, "
       "and "
       "one of them takes over when it ends.");

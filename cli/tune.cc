@@ -389,7 +389,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
 
   const auto no_worker_left = [&] {
     return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", HistoryName(flags.history),
-                                                   ", the same command goes on from there"));
+                                                   ", the same command resumes there"));
   };
   const absl::StatusOr<api::Tuned> tuned = api::RunTuneJob(job);
   if (!tuned.ok() && used_up) return no_worker_left();
@@ -402,7 +402,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", HistoryName(flags.history),
-                                             ", the same command goes on from there"));
+                                             ", the same command resumes there"));
   }
   if (used_up) return no_worker_left();
   const absl::Status verdict = api::Verdict(*tuned);

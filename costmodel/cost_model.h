@@ -5,7 +5,7 @@
 // learns what the analytic estimate of the space gets wrong rather than everything: with few samples the estimate
 // ranks, with many the trees do. Training runs in the background and never makes a search wait.
 //
-// This room knows features only as numbers: their count and the version of their meaning come from scheduler/space.h.
+// This module knows features only as numbers: their count and the version of their meaning come from scheduler/space.h.
 #pragma once
 
 #include <cstdint>

@@ -182,7 +182,7 @@ struct ImportOptions {
 };
 struct ImportReport {
   int64_t lines = 0, added = 0;
-  int64_t known = 0;                 // records that were there already, told by uuid
+  int64_t known = 0;                 // records that were there already, recognized by uuid
   int64_t updated = 0;               // of these, those that gained their verification
   std::vector<std::string> damaged;  // with skip_damaged: a sentence a line
 };
@@ -233,7 +233,7 @@ class History {
   // NotFound for an unknown id.
   absl::StatusOr<TuningRecord> Get(int64_t id);
 
-  // The fastest by median that is not refuted (IsRefuted); contenders before those that were raced out; the older
+  // The fastest by median that is not refuted (IsRefuted); those timed in full before those stopped early; the older
   // of two equal ones. Nothing when no measurement succeeded. An empty target matches all of the device's.
   absl::StatusOr<std::optional<TuningRecord>> Best(const std::string& workload_key, const std::string& device_model,
                                                    const std::string& target = "");

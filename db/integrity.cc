@@ -77,7 +77,7 @@ class Checker {
     if (hooks_.decision_hash) {
       const uint64_t hash = hooks_.decision_hash(record);
       if (hash != record.decision_hash) {
-        Problem(absl::StrCat("record ", record.id, ": the hash of its decisions is ", Hex64(hash), ", not ",
+        Problem(absl::StrCat("record ", record.id, ": the hash of its configuration is ", Hex64(hash), ", not ",
                              Hex64(record.decision_hash)));
       }
     }

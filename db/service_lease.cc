@@ -78,7 +78,7 @@ class LeaseFence final : public WriteFence {
     if (why.empty())
       why = absl::StrCat("it was not renewed in time", trouble_.empty() ? "" : absl::StrCat(": ", trouble_));
     return absl::UnavailableError(absl::StrCat("this service does not hold the lease of history '", history_, "' (",
-                                               why, "); the one that does goes on with its jobs"));
+                                               why, "); the one that does resumes its jobs"));
   }
 
   const std::string history_;

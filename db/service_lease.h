@@ -31,7 +31,7 @@ class ServiceLease {
   // Takes it, for a service that is reached at `address`, and begins to renew it. False when somebody has it, who is
   // reached at `holder` (empty: nobody knows yet). To be called until it is true.
   absl::StatusOr<bool> Take(const std::string& address, std::string& holder);
-  // What others are told from the next renewal on, which comes at once.
+  // What others see from the next renewal on, which comes at once.
   void SetAddress(const std::string& address);
   // OK while it is held; Unavailable with the reason afterwards.
   absl::Status Holds() const;

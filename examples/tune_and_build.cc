@@ -35,10 +35,10 @@ int main(int argc, char** argv) {
   tuning.history = argv[4];
   tuning.hooks.stop = &stop;
   tuning.hooks.warn = [](const std::string& sentence) { std::fprintf(stderr, "warning: %s\n", sentence.c_str()); };
-  int64_t told = 0;
+  int64_t reported = 0;
   tuning.progress = [&](const diapason::api::Progress& progress) {
-    if (progress.trials < told + 10) return;
-    told = progress.trials;
+    if (progress.trials < reported + 10) return;
+    reported = progress.trials;
     std::printf("%.0f s, %lld trials, estimate %.3f ms\n", progress.elapsed_s, static_cast<long long>(progress.trials),
                 progress.estimated_us.value_or(0) / 1e3);
   };

@@ -1,4 +1,4 @@
-// What a search proposes and what it is told of measurements.
+// What a search proposes and what it learns from measurements.
 #pragma once
 
 #include <cstdint>

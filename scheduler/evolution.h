@@ -42,8 +42,8 @@ struct SearchStats {
   int64_t evaluated = 0;  // of these, those that were new and so got legality, features and a score
 };
 
-// Proposes candidates; told of results. Not safe from several threads. The same calls with the same arguments give the
-// same proposals, whatever the order in which AddMeasured was called between two rounds.
+// Proposes candidates; learns of their results. Not safe from several threads. The same calls with the same arguments
+// give the same proposals, whatever the order in which AddMeasured was called between two rounds.
 class TaskSearch {
  public:
   // `space` must outlive this. `task` is what the cost model knows the task by.
@@ -71,7 +71,7 @@ class TaskSearch {
   // Rounds so far, and those that a search before this one had: their numbers are part of the random seed.
   int64_t rounds() const;
   void SkipRounds(int64_t until);
-  // What another search of the same task that is told of the same proposals and measurements goes on from as this one
+  // What another search of the same task with the same proposals and measurements continues from as this one
   // does. Only rounds, samples, listed and large are used; what the spaces do not have is left out.
   SearchMemory memory() const;
   void Remember(const SearchMemory& memory);

@@ -53,7 +53,7 @@ struct MeasureOutcome {
   int64_t id = 0;
   Outcome outcome;
   std::optional<Verdict> verdict;  // requests with `verify` only
-  // Where it was measured, for the record. Empty: the device that the tuner was told of.
+  // Where it was measured, for the record. Empty: the device that the tuner was given.
   std::string device_model, device_uuid;
   std::string driver, compiler;
   Clocks clocks;

@@ -1,4 +1,4 @@
-// What a tuning run tells while it goes on and at its end. Plain data: the command line renders it.
+// What a tuning run reports while it runs and at its end. Plain data: the command line renders it.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ constexpr double kRoundsToLeaveGroup = 5;
 
 const char* StopReasonText(StopReason reason) {
   switch (reason) {
-    case StopReason::kNone: return "goes on";
+    case StopReason::kNone: return "running";
     case StopReason::kTrials: return "all trials are done";
     case StopReason::kNoGain: return "little more gain is expected";
     case StopReason::kTasksDone: return "no task has anything left to try";

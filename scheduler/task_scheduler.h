@@ -9,7 +9,7 @@
 //   - a task without any valid result has an unknown potential, not an infinite one: it gets a bounded number of rounds
 //     spread over the run, then it is given up;
 //   - the histories of a run before this one are restored, so the backward term goes on;
-//   - similar tasks are told by kind and size of their anchor, not by an attribute that nobody sets;
+//   - similar tasks are recognized by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
 //   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a
 //   way that

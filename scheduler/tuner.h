@@ -47,7 +47,7 @@ struct TunerOptions {
 
   int64_t trials = 1000;  // of the tuned tasks together; what the history holds already counts
   // Ends the run too; 0: no limit. The last trials are sent early enough for them and the verification of the bests to
-  // end in time; how early is told by the pace so far, so that a run may end a little later.
+  // end in time; how early is estimated from the pace so far, so that a run may end a little later.
   double seconds = 0;
   std::vector<int> only;  // tasks to tune, as indices; empty: all
   // Ways to cut the networks, over positions in the list of tasks. A choice counts when all of its tasks are tuned.

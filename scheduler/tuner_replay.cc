@@ -1,5 +1,5 @@
-// Going on with runs that were cut off, by playing them again: the search proposes as it did then, and what it was told
-// then is told again from the history.
+// Resuming runs that were interrupted, by replaying them: the search proposes as it did then, and gets its results from
+// the history.
 #include <algorithm>
 #include <limits>
 #include <utility>

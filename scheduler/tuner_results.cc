@@ -109,7 +109,7 @@ absl::Status Tuner::Impl::TrialEnded(Pending pending, const MeasureOutcome& outc
   return absl::OkStatus();
 }
 
-// Everything measured goes into the history before anything is told or concluded of it.
+// Everything measured goes into the history before anything is reported or concluded from it.
 absl::Status Tuner::Impl::Store() {
   if (finished_.empty()) return absl::OkStatus();
   std::vector<TuningRecord> records;

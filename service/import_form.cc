@@ -27,7 +27,7 @@ template <typename Map>
 absl::StatusOr<Ways> WaysFromProto(const Map& message) {
   Ways ways;
   for (const auto& [node, way] : message) {
-    if (node < 0 || way > static_cast<uint32_t>(Way::kShorterBranch)) return Damaged("an unknown way to cut");
+    if (node < 0 || way > static_cast<uint32_t>(Way::kShorterBranch)) return Damaged("an unknown fusion alternative");
     ways[node] = static_cast<Way>(way);
   }
   return ways;
@@ -41,7 +41,7 @@ absl::StatusOr<CutWay> WayFromProto(const v1::ImportedWay& message, int tasks) {
   for (int i = 0; i < message.tasks_size(); ++i) {
     const bool after = way.tasks.empty() || way.tasks.back().first < message.tasks(i);
     if (message.tasks(i) < 0 || message.tasks(i) >= tasks || message.counts(i) < 1 || !after)
-      return Damaged(absl::StrCat("task ", message.tasks(i), " in a way to cut"));
+      return Damaged(absl::StrCat("task ", message.tasks(i), " in a fusion alternative"));
     way.tasks.emplace_back(message.tasks(i), message.counts(i));
   }
   way.writes_in_place = message.writes_in_place();

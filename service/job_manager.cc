@@ -143,7 +143,7 @@ class JobManager::Impl {
   absl::StatusOr<TuneWork> Prepare(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
   // With the turn held. Errors name a model as its submitter does.
   absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop);
-  // Whether the network is right at last; the outcome is told in the job's progress.
+  // Whether the network is right at last; the outcome is in the job's progress.
   absl::Status CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet);
   absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(Entry& entry, const TuneSpec& spec,
                                                          const v1::TuneSpec& message);
@@ -313,7 +313,7 @@ void JobManager::Impl::EndTurn(Entry* entry) {
   preparing_ = false;
   if (entry != nullptr) {
     entry->job.set_preparations(0);
-    Save(*entry).IgnoreError();  // told in the log; the count is above what it should be until it is saved again
+    Save(*entry).IgnoreError();  // logged; the count is above what it should be until it is saved again
   }
   changed_.NotifyAll();
 }
@@ -704,7 +704,7 @@ void JobManager::Impl::Ended(Entry& entry, const absl::StatusOr<std::string>& st
     job.set_state(v1::JOB_STATE_FAILED);
     job.set_text(std::string(stopped.status().message()));
   }
-  Save(entry).IgnoreError();  // told in the log; the next service does it again, with nothing left to measure
+  Save(entry).IgnoreError();  // logged; the next service does it again, with nothing left to measure
   LogEvent(LogLevel::kInfo, "job_ends",
            {{"job", absl::StrCat(job.id())}, {"state", v1::JobState_Name(job.state())}, {"why", job.text()}});
   Changed(entry);

@@ -1,7 +1,7 @@
-// Runs tuning jobs: several at once, each a tuner over the fleet and the one history, told on disk so that a service
+// Runs tuning jobs: several at once, each a tuner over the fleet and the one history, kept on disk so that a service
 // that was killed goes on with all of them.
 //
-// What a job has measured is in the history before anybody is told of it; a job that is taken up again starts from
+// What a job has measured is in the history before it is reported; a job that is taken up again starts from
 // there (scheduler/tuner.h). Of the moments before a kill only what was still being measured is measured again.
 #pragma once
 

@@ -6,7 +6,7 @@
 namespace diapason {
 namespace {
 
-constexpr double kTellEvery = 0.2;
+constexpr double kReportInterval = 0.2;
 constexpr size_t kMaxWarnings = 5;
 
 void FillTask(const TaskReport& report, double flops, v1::TaskProgress& task) {
@@ -51,14 +51,14 @@ void JobListener::OnWarning(const std::string& text) {
 }
 
 void JobListener::OnTick(const TuneReport& report) {
-  if (told_at_ >= 0 && report.seconds - told_at_ < kTellEvery) return;
-  Tell(report);
+  if (reported_at_ >= 0 && report.seconds - reported_at_ < kReportInterval) return;
+  Send(report);
 }
 
-void JobListener::OnFinish(const TuneReport& report) { Tell(report); }
+void JobListener::OnFinish(const TuneReport& report) { Send(report); }
 
-void JobListener::Tell(const TuneReport& report) {
-  told_at_ = report.seconds;
+void JobListener::Send(const TuneReport& report) {
+  reported_at_ = report.seconds;
   v1::JobProgress progress;
   progress.set_seconds(report.seconds);
   progress.set_trials(report.trials);
@@ -78,7 +78,7 @@ void JobListener::Tell(const TuneReport& report) {
   progress.set_current_task(current_task_);
   progress.set_stopped(report.stopped);
   for (const std::string& warning : warnings_) progress.add_warnings(warning);
-  told_(progress);
+  report_(progress);
 }
 
 }  // namespace diapason

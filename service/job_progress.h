@@ -1,4 +1,4 @@
-// How a tuner's run becomes what is told of its job.
+// How a tuner's run becomes the progress of its job.
 #pragma once
 
 #include <deque>
@@ -17,10 +17,10 @@ class JobProgress;
 // Listens to a tuner and hands out the state of its job, at most five times a second and whenever something ends.
 class JobListener : public ProgressListener {
  public:
-  using Told = std::function<void(const v1::JobProgress&)>;
-  JobListener(const Partition& partition, Told told) : partition_(partition), told_(std::move(told)) {}
+  using Report = std::function<void(const v1::JobProgress&)>;
+  JobListener(const Partition& partition, Report report) : partition_(partition), report_(std::move(report)) {}
 
-  void OnStart(const TuneReport& report) override { Tell(report); }
+  void OnStart(const TuneReport& report) override { Send(report); }
   void OnRound(int task, int candidates, const TuneReport& report) override;
   void OnRecord(int task, const TuningRecord& record, bool best, const TuneReport& report) override;
   void OnVerified(int task, int64_t record, bool ok, const std::string& text) override;
@@ -29,13 +29,13 @@ class JobListener : public ProgressListener {
   void OnFinish(const TuneReport& report) override;
 
  private:
-  void Tell(const TuneReport& report);
+  void Send(const TuneReport& report);
 
   const Partition& partition_;
-  const Told told_;
+  const Report report_;
   int64_t built_ = 0, run_ = 0, current_task_ = 0;
   std::deque<std::string> warnings_;
-  double told_at_ = -1;  // seconds of the run
+  double reported_at_ = -1;  // seconds of the run
 };
 
 }  // namespace diapason

@@ -22,7 +22,7 @@ class Launcher {
   virtual absl::Status Check() = 0;
   // Asks for so many workers more; they come when the engine has a place for them.
   virtual absl::Status Start(int count) = 0;
-  // Ids of those with the label that wait for a place or run; not of those that were told to end.
+  // Ids of those with the label that wait for a place or run; not of those that were asked to end.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
   // Ends them: they give back what they hold. Unknown ids are ignored.
   virtual absl::Status Stop(const std::vector<std::string>& ids) = 0;

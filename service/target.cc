@@ -47,7 +47,7 @@ Target WithoutMissingLibraries(const Target& target, const std::function<absl::S
       continue;
     }
     warnings->push_back(absl::StrCat("target '", target.ToString(), "' names a library that cannot compete: ",
-                                     here.message(), "; tuning goes on without it"));
+                                     here.message(), "; tuning continues without it"));
   }
   std::sort(kept.libs.begin(), kept.libs.end());
   return kept;

@@ -96,7 +96,7 @@ struct WonBoundary {
   std::string boundary, way;
 };
 std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report);
-// All but the seed of evolution, the model's path and what is told of the run.
+// All but the seed of evolution, the model's path and how the run is reported.
 TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target);
 
 // What the search begins with of the records that come with the program at `program` (ShippedRecordsFolder). Nothing

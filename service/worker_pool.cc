@@ -71,11 +71,11 @@ absl::Status WorkerPool::Step(Launcher& launcher) {
   const absl::StatusOr<int64_t> demand = options_.demand();
   const PoolPlan::Step step = plan_.Next(ids, demand.value_or(-1), Seconds());
   if (step.lost > 0) LogEvent(LogLevel::kWarning, "workers_lost", {{"workers", std::to_string(step.lost)}});
-  if (plan_.exhausted() && !std::exchange(told_exhausted_, true)) {
+  if (plan_.exhausted() && !std::exchange(logged_exhausted_, true)) {
     LogEvent(LogLevel::kError, "workers_not_replaced",
              {{"why", std::to_string(options_.max_replaced) + " were lost already"}});
   }
-  if (plan_.used_up() && !told_used_up_) TellUsedUp();
+  if (plan_.used_up() && !logged_used_up_) LogUsedUp();
   if (step.start > 0) {
     LogEvent(LogLevel::kInfo, "workers_start", {{"workers", std::to_string(step.start)}});
     RETURN_IF_ERROR(launcher.Start(step.start));
@@ -86,10 +86,10 @@ absl::Status WorkerPool::Step(Launcher& launcher) {
   return launcher.Stop(step.stop);
 }
 
-void WorkerPool::TellUsedUp() {
+void WorkerPool::LogUsedUp() {
   const absl::StatusOr<bool> others = options_.others ? options_.others() : false;
   if (!others.ok() || *others) return;
-  told_used_up_ = true;
+  logged_used_up_ = true;
   LogEvent(LogLevel::kError, "no_worker_left", {});
   if (options_.used_up) options_.used_up();
 }

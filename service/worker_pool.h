@@ -74,12 +74,12 @@ class WorkerPool {
  private:
   void Loop();
   absl::Status Step(Launcher& launcher);
-  void TellUsedUp();
+  void LogUsedUp();
 
   const std::function<std::unique_ptr<Launcher>()> make_launcher_;
   const WorkerPoolOptions options_;
   PoolPlan plan_;
-  bool told_exhausted_ = false, told_used_up_ = false;  // of the thread
+  bool logged_exhausted_ = false, logged_used_up_ = false;  // of the thread
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

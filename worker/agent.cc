@@ -108,7 +108,7 @@ class WorkerAgent::Impl {
   std::chrono::milliseconds heartbeat_ ABSL_GUARDED_BY(mutex_){1000};
   std::map<uint64_t, Held> held_ ABSL_GUARDED_BY(mutex_);  // by lease
   std::deque<v1::LeaseOutcome> outcomes_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, v1::DeviceState> told_states_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::DeviceState> reported_states_ ABSL_GUARDED_BY(mutex_);
   std::thread lease_thread_, report_thread_;
 };
 
@@ -161,13 +161,13 @@ absl::Status WorkerAgent::Impl::Register() {
     session_ = response.session();
     heartbeat_ = std::chrono::milliseconds(std::max<uint32_t>(response.heartbeat_ms(), 10));
     batch_ = 0;
-    told_states_.clear();
+    reported_states_.clear();
   }
   changed_.NotifyAll();
   return status;
 }
 
-// Told when that changes: a tracker that is away is asked many times.
+// Logged when that changes: a tracker that is away is asked many times.
 void WorkerAgent::Impl::NoteRegistered(const absl::Status& status) {
   {
     MutexLock lock(mutex_);
@@ -255,7 +255,7 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   const Held held{0, index, absl::GetCurrentTimeNanos(), grant.job(), grant.request().id()};
   {
     MutexLock lock(mutex_);
-    if (!held_.try_emplace(lease, held).second) return;  // told twice
+    if (!held_.try_emplace(lease, held).second) return;  // received twice
   }
   LogTrial(LogLevel::kDebug, "trial_begins", lease, held, {{"device", grant.device()}});
   uint64_t handle = pipeline_->Submit(index, grant.request(),
@@ -379,8 +379,8 @@ v1::ReportRequest WorkerAgent::Impl::MakeReport() {
   MutexLock lock(mutex_);
   request.set_session(session_);
   for (const v1::DeviceStatus& state : states) {
-    auto told = told_states_.find(state.device());
-    if (told == told_states_.end() || told->second != state.state()) *request.add_devices() = state;
+    auto reported = reported_states_.find(state.device());
+    if (reported == reported_states_.end() || reported->second != state.state()) *request.add_devices() = state;
   }
   for (const v1::LeaseOutcome& outcome : outcomes_) {
     if (request.outcomes_size() < kOutcomesPerReport) *request.add_outcomes() = outcome;
@@ -394,11 +394,11 @@ void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::R
     MutexLock lock(mutex_);
     if (request.session() != session_) return;
     for (const v1::DeviceStatus& state : request.devices()) {
-      told_states_[state.device()] = state.state();
+      reported_states_[state.device()] = state.state();
       LogEvent(state.state() == v1::DEVICE_STATE_QUARANTINED ? LogLevel::kError : LogLevel::kInfo, "device_state",
                {{"device", state.device()}, {"state", v1::DeviceState_Name(state.state())}, {"why", state.text()}});
     }
-    // New ones were added behind; the first ones are those that were told.
+    // New ones were added behind; the first ones are those that were reported.
     for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
     changed_.NotifyAll();
   }

@@ -54,7 +54,7 @@ class CallGate {
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
 
-  // Whether the call may be made. Unauthenticated, PermissionDenied: of the certificate or the token, told in the log
+  // Whether the call may be made. Unauthenticated, PermissionDenied: of the certificate or the token; logged
   // and counted. ResourceExhausted: this peer has too many calls. After OK, Leave is to be called once.
   absl::Status Enter(const grpc::ServerContextBase& context, const std::string& method, Role needed, Caller& caller);
   void Leave(const Caller& caller);

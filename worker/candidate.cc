@@ -254,7 +254,7 @@ absl::Status CandidateRunner::Job::Fill(Executable& executable) {
   return absl::OkStatus();
 }
 
-// The prologue and one run; what a crash or an illegal access is told by.
+// The prologue and one run; where a crash or an illegal access shows.
 bool CandidateRunner::Job::RunOnce() {
   Begin(MeasureStage::kRun, job_.quiet() && wants_timing());
   StageClock clock(&seconds_.first_run);

@@ -419,7 +419,7 @@ int MeasureClient::Impl::Slots(const std::string& device_model) {
     if (known != slots_.end() && Clock::now() - known->second.first < kSlotsLive) return known->second.second;
   }
   v1::ListWorkersResponse response;
-  bool told = ListWorkers(response).ok();
+  bool answered = ListWorkers(response).ok();
   int slots = 0;
   for (const v1::WorkerStatus& worker : response.workers()) {
     auto fit =
@@ -430,7 +430,7 @@ int MeasureClient::Impl::Slots(const std::string& device_model) {
   }
   MutexLock lock(mutex_);
   auto& known = slots_[device_model];
-  known = {Clock::now(), told ? std::max(1, slots) : std::max(1, known.second)};
+  known = {Clock::now(), answered ? std::max(1, slots) : std::max(1, known.second)};
   return known.second;
 }
 

@@ -325,7 +325,7 @@ absl::StatusOr<std::string> InPlace::Comparison::Differences() {
         return absl::StrCat(
             "element ", (at - 1) / BytesOf(buffer.dtype), " of output '", buffer.name,
             "' is another one when the program starts while the kernel in front still writes its inputs: "
-            "a kernel reads or writes before it has waited (decision 'overlap')");
+            "a kernel reads or writes before it has waited (parameter 'overlap')");
     }
   }
   return std::string();

@@ -39,10 +39,10 @@ std::string Day(const ASN1_TIME* time) {
 }
 
 absl::Status CheckDates(const std::string& path, const X509* cert) {
-  const std::string mend = ": make a new one, for example with deploy/make-certs.sh";
+  const std::string fix = ": make a new one, for example with deploy/make-certs.sh";
   if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0) {
     return absl::FailedPreconditionError("the certificate '" + path + "' has expired, on " +
-                                         Day(X509_get0_notAfter(cert)) + mend);
+                                         Day(X509_get0_notAfter(cert)) + fix);
   }
   if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0) {
     return absl::FailedPreconditionError("the certificate '" + path + "' is not valid before " +

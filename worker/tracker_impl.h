@@ -1,6 +1,6 @@
 // The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls),
 // tracker_match.cc (which device gets which request), tracker_share.cc (one measurement for several requests),
-// tracker_workers.cc, tracker_status.cc (what people are told) and tracker_restore.cc.
+// tracker_workers.cc, tracker_status.cc (status and metrics) and tracker_restore.cc.
 #pragma once
 
 #include <algorithm>
@@ -164,7 +164,7 @@ class Tracker::Impl {
     v1::WorkerStatus status;
     std::map<std::string, std::vector<std::string>> classes;  // by device: what it serves now
     std::map<uint64_t, LeaseEntry> leases;
-    std::vector<uint64_t> revoked;  // to be told
+    std::vector<uint64_t> revoked;  // not yet reported to the worker
     uint64_t batch = 0;             // of the last answer to Lease
     size_t next_bytes = 0;          // of the grants in the next one
     Tracker::Reply<v1::LeaseResponse> waiting;
@@ -183,8 +183,8 @@ class Tracker::Impl {
     }
     // As it last said.
     v1::DeviceState StateOf(const v1::DeviceDescription& device) const {
-      for (const v1::DeviceStatus& told : status.states())
-        if (told.device() == device.name()) return told.state();
+      for (const v1::DeviceStatus& reported : status.states())
+        if (reported.device() == device.name()) return reported.state();
       return device.state();
     }
     bool Offers(const std::string& device_class) const {
@@ -293,7 +293,7 @@ class Tracker::Impl {
   void GiveBack(const RequestPtr& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void CountOutcome(const v1::MeasureResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // An event of one measurement, with what it is told by.
+  // An event of one measurement, with what identifies it.
   static void LogTrial(LogLevel level, const std::string& event, const Request& request,
                        std::vector<std::pair<std::string, std::string>> more);
   void NoteCounts(Session& session, const v1::DeviceStatistics& total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

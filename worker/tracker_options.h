@@ -10,7 +10,7 @@ namespace diapason {
 
 struct TrackerOptions {
   using Clock = std::chrono::steady_clock;
-  std::chrono::milliseconds heartbeat{1000};  // told to workers
+  std::chrono::milliseconds heartbeat{1000};  // sent to workers
   std::chrono::milliseconds lease{15000};     // without renewal
   // Of a worker, without Report. Shorter than a lease: a silent worker is gone before its lease would be granted again.
   std::chrono::milliseconds session{10000};
@@ -20,7 +20,7 @@ struct TrackerOptions {
   // on by it.
   std::chrono::milliseconds stall{2000};
   // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure;
-  // 0: it is only told of. Three devices of a model are the fewest that can outvote one.
+  // 0: it is only reported. Three devices of a model are the fewest that can outvote one.
   double exclude_drift = 0;
   uint32_t max_pending = 4096;  // of a queue
   uint32_t max_request_bytes = 16 << 20;

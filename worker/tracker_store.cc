@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kBusy{3000};
 // the tables, and at 5,000 measurements a second is due every 1.4 s.
 constexpr int kLogPages = 16384;
 constexpr int kLogBytes = 64 << 20;
-// The disk is told to take so much of the log at a time, and nobody waits for that. Otherwise the sync before the log
+// Writeback of the log is started after so many bytes, and nobody waits for that. Otherwise the sync before the log
 // is moved waits for all of it, 40 to 70 ms for 32 MiB, which was the p99 of bench/tracker_load.
 constexpr int kHandedPages = 256;
 // Of those that hold nothing any more: more are given back to the disk.
@@ -111,7 +111,7 @@ struct TrackerStore::File {
   std::unique_ptr<SqliteDatabase> db;
   std::vector<Statement> statements;
   int log_pages = 0;     // in the write-ahead log, after the last transaction
-  int handed_pages = 0;  // of these, those that the disk was told of
+  int handed_pages = 0;  // of these, those whose writeback was started
   int log_fd = -1;       // of the log, to tell the disk; below 0: none
 
   ~File() {

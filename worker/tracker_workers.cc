@@ -230,7 +230,7 @@ absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportR
 
 void Tracker::Impl::TakeOutcome(Session& session, const v1::LeaseOutcome& outcome) {
   auto found = session.leases.find(outcome.lease());
-  if (found == session.leases.end()) return;  // over: too late, or told twice
+  if (found == session.leases.end()) return;  // over: too late, or reported twice
   const LeaseEntry lease = found->second;
   const RequestPtr entry = lease.request;
   EraseLease(session, outcome.lease());

@@ -9,8 +9,8 @@
 namespace diapason {
 namespace {
 
-// Elements that are looked at together: a block without a number that is not finite is the rule, and is told by a loop
-// that the compiler makes vectors of. Outputs of a large batch have 10 million elements, and every candidate's are
+// Elements that are looked at together: a block without a number that is not finite is the rule, and is detected by a
+// loop that the compiler makes vectors of. Outputs of a large batch have 10 million elements, and every candidate's are
 // looked at.
 constexpr int64_t kBlock = 4096;
 

@@ -1,6 +1,6 @@
-// How long a network takes from end to end, told from the times of its tasks: their sum where kernels run in order;
-// less where branches run side by side (compiler/runtime/launch_paths.h), as far as the device has room for both. No
-// device is needed.
+// How long a network takes from end to end, estimated from the times of its tasks: their sum where kernels run in
+// order; less where branches run side by side (compiler/runtime/launch_paths.h), as far as the device has room for
+// both. No device is needed.
 #pragma once
 
 #include <vector>

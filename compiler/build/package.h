@@ -86,7 +86,7 @@ class Package {
 };
 
 // Unavailable when a library that the package calls is not here, as `check` says of each; the sentence names the
-// package, the library and the mend.
+// package, the library and how to fix it.
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check);
 
 // The constants of a package on a device, shared by the runners of its plans: what two plans read is there once. One

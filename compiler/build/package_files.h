@@ -35,7 +35,7 @@ class PackageWriter {
 //   ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Create(dir));
 //   RETURN_IF_ERROR(folder.Write("manifest.json", text));
 //   RETURN_IF_ERROR(folder.Commit());
-// Removed by the destructor unless committed. Errors name the path and the mend.
+// Removed by the destructor unless committed. Errors name the path and how to fix it.
 class PackageFolder : public PackageWriter {
  public:
   // FailedPrecondition when `dir` is a file, or a folder with anything in it but a package (a manifest.json with our

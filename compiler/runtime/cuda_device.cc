@@ -69,8 +69,8 @@ int Attribute(const CudaLibrary& cuda, CUdevice device, CUdevice_attribute attri
 
 // Replaces `fact` by what the device says, if it says anything.
 template <typename Fact>
-void Take(Fact& fact, double told) {
-  if (told > 0) fact = static_cast<Fact>(told);
+void Take(Fact& fact, double reported) {
+  if (reported > 0) fact = static_cast<Fact>(reported);
 }
 
 DeviceFacts ReadFacts(const CudaLibrary& cuda, CUdevice device, const Target& target) {

@@ -44,7 +44,7 @@ struct CudnnApi {
   DIAPASON_CUDNN_FUNCTIONS(DIAPASON_DECLARE)
 #undef DIAPASON_DECLARE
 
-  // Opened once a process, and kept. Unavailable says what is missing and the mend.
+  // Opened once per process, and kept. Unavailable says what is missing and how to fix it.
   static absl::StatusOr<const CudnnApi*> Get();
 
   // What the library cannot do is FailedPrecondition, lack of memory ResourceExhausted, others Internal.

@@ -149,7 +149,7 @@ class Device {
   virtual Clocks clocks() const = 0;
 };
 
-// Opens the device of a target. Unavailable, with what is missing and the mend, where there is none.
+// Opens the device of a target. Unavailable, with what is missing and how to fix it, where there is none.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const Target& target);
 // All devices of this machine, with the target that names each: cpu always, then opencl and cuda where present.
 struct DeviceListing {

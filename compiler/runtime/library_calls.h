@@ -31,8 +31,8 @@ class PreparedCall {
 class LibraryCalls {
  public:
   virtual ~LibraryCalls() = default;
-  // Unavailable without the library (what is missing, and the mend); FailedPrecondition when the library does not do
-  // what the call asks for, the algorithm for instance; ResourceExhausted when memory is out.
+  // Unavailable without the library (what is missing, and how to fix it); FailedPrecondition when the library does not
+  // do what the call asks for, the algorithm for instance; ResourceExhausted when memory is out.
   virtual absl::StatusOr<std::shared_ptr<PreparedCall>> Prepare(const LibraryCall& call) = 0;
 };
 
@@ -40,7 +40,8 @@ class LibraryCalls {
 // the same one.
 std::unique_ptr<LibraryCalls> MakeCudaLibraryCalls(void* stream);
 
-// Whether the library can be opened here: Unavailable says what is missing and the mend. Opens it and keeps it open.
+// Whether the library can be opened here: Unavailable says what is missing and how to fix it. Opens it and keeps it
+// open.
 absl::Status CheckLibrary(Library library);
 
 // The libraries that a target names, in order of their numbers.

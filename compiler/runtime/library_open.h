@@ -12,7 +12,7 @@ namespace diapason {
 struct OpenedLibrary {
   Library library = Library::kCudnn;
   std::unique_ptr<DynamicLibrary> file;  // null: not found, or it does not open
-  std::string problem;                   // one sentence with the mend; empty when all is well
+  std::string problem;                   // one sentence that says how to fix it; empty when all is well
 
   // Notes that the library lacks a function.
   void Lacks(const std::string& symbol);

@@ -21,7 +21,7 @@ Dims = Mapping[str, Union[int, str, Sequence[int]]]
 
 
 class DiapasonWarning(UserWarning):
-    """What a user should know of a call that goes on all the same: one sentence."""
+    """What a user should know of a call that succeeds all the same: one sentence."""
 
 
 class ModelOptions(TypedDict, total=False):

@@ -138,7 +138,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
 
     The run ends at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
     reference implementation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
-    measured until then is in the history, and the same call goes on from there.
+    measured until then is in the history, and the same call resumes there.
 
     Args:
         model, target, **options: as :func:`diapason.tasks`.

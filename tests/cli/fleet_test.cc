@@ -346,8 +346,8 @@ TEST_F(FleetCli, WorkersRefuseWhatIsPastTheirLimits) {
       if (json.contains("error")) text = json["error"]["text"];
     }
     EXPECT_EQ(text.rfind(c.text, 0), 0u) << text;
-    const std::string mend = " that this worker takes; start it with a larger " + c.flag;
-    EXPECT_EQ(text.substr(std::max(text.size(), mend.size()) - mend.size()), mend);
+    const std::string fix = " that this worker takes; start it with a larger " + c.flag;
+    EXPECT_EQ(text.substr(std::max(text.size(), fix.size()) - fix.size()), fix);
     std::filesystem::remove(Path("h.db"));
   }
 }

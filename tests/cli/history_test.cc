@@ -96,10 +96,10 @@ TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
     EXPECT_EQ(std::string(problems[i]).rfind("record " + std::to_string(5 + i) + ": ", 0), 0u) << problems[i];
   }
   EXPECT_NE(std::string(problems[1]).find("stage 99"), std::string::npos) << problems[1];
-  EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its decisions is ",
+  EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its configuration is ",
                                       absl::Hex(other_hash.decision_hash - 1, absl::kZeroPad16), ", not ",
                                       absl::Hex(other_hash.decision_hash, absl::kZeroPad16)));
-  EXPECT_EQ(problems[3], "record 8: its schedule was made by other decisions than those that it stores");
+  EXPECT_EQ(problems[3], "record 8: its schedule was made from another configuration than the stored one");
   EXPECT_EQ(result.err, "error: " + Path("h.db") +
                             " has 4 problems; save what is whole with `diapason history export " + Path("h.db") +
                             " --skip-damaged --out good.jsonl` and import that into a new file\n");

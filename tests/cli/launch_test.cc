@@ -185,7 +185,7 @@ TEST_F(LaunchCli, ATunerWithoutWorkersSaysSoAndCanGoOn) {
       "error: no worker is left: all that were launched are lost, and --max-replaced 1 allows no more; see in their "
       "output "
       "what ends them, all trials are in " +
-      Path("h.db") + ", the same command goes on from there\n";
+      Path("h.db") + ", the same command resumes there\n";
   Process early(Tune(address, "24", args), Path("early"));
   EXPECT_EQ(early.Wait(30), 1);
   EXPECT_NE(early.err().find(no_worker_left), std::string::npos) << early.err();

@@ -39,7 +39,7 @@ TEST(Targets, LoseTheLibrariesThatAreMissing) {
   EXPECT_EQ(WithoutMissingLibraries(target, no_cudnn, &warnings).ToString(), "cuda -arch=sm_90 -libs=cublas");
   EXPECT_THAT(warnings,
               ElementsAre("target 'cuda -arch=sm_90 -libs=cublas,cudnn' names a library that cannot compete: cuDNN is "
-                          "not on this machine; install it; tuning goes on without it"));
+                          "not on this machine; install it; tuning continues without it"));
   warnings.clear();
   EXPECT_EQ(WithoutMissingLibraries(
                 target, [](Library) { return absl::OkStatus(); }, &warnings)

@@ -207,7 +207,7 @@ TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
   EXPECT_EQ(Cli({"jobs", "cancel", "1", "--service", address}).out, "job 1 is cancelled\n");
   const CliResult cancelled = Cli({"jobs", "watch", "1", "--service", address});
   EXPECT_EQ(cancelled.code, 1);
-  EXPECT_EQ(cancelled.err, "error: job 1 was cancelled; `diapason jobs resume 1` goes on with it\n");
+  EXPECT_EQ(cancelled.err, "error: job 1 was cancelled; `diapason jobs resume 1` resumes it\n");
   auto worker = Worker(address, "worker");
   const CliResult second = Cli({"jobs", "watch", "2", "--service", address, "--json"});
   ASSERT_EQ(second.code, 0) << second.err << service->err();

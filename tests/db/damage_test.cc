@@ -236,7 +236,7 @@ TEST_F(DamageTest, CheckAsksTheHooks) {
   EXPECT_EQ(History::Check(Path("good.db"), hooks).value().problems,
             (std::vector<std::string>{
                 "workload w: its program has the key other",
-                "record 3: the hash of its decisions is 0000000000000001, not fedcba9876543210",
+                "record 3: the hash of its configuration is 0000000000000001, not fedcba9876543210",
                 "record 4: its step 2 splits a loop that is not there",
             }));
   hooks = {};

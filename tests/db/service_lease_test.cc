@@ -51,7 +51,7 @@ class PostgresLeaseTest : public ::testing::Test {
   }
   absl::Status Lost(const std::string& why) const {
     return absl::UnavailableError(absl::StrCat("this service does not hold the lease of history '", PostgresName(uri_),
-                                               "' (", why, "); the one that does goes on with its jobs"));
+                                               "' (", why, "); the one that does resumes its jobs"));
   }
 
   const std::string schema_, uri_;

@@ -479,7 +479,7 @@ TEST_F(CudaDeviceTest, ShortKernelsAreMeasuredWithoutTheirLaunch) {
   const absl::StatusOr<Timing> raced = MeasureExecutable(*executable, options);
   ASSERT_TRUE(raced.ok()) << raced.status();
   EXPECT_TRUE(raced->stopped_early);
-  std::printf("twice: warm %.2f us, cold with launch %.2f us; wall of measuring: full %.1f ms, raced out %.1f ms\n",
+  std::printf("twice: warm %.2f us, cold with launch %.2f us; wall of measuring: full %.1f ms, stopped early %.1f ms\n",
               MedianSeconds(*warm) * 1e6, MedianSeconds(*cold) * 1e6, warm->run_seconds * 1e3,
               raced->run_seconds * 1e3);
 }

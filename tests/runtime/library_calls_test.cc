@@ -209,7 +209,7 @@ TEST_F(LibraryCallsTest, ResultsAreStatuses) {
 
 // Where real libraries are, their functions are all there; nothing is called, so no GPU is needed.
 TEST(CheckLibrary, FindsEveryFunctionOrSaysWhatIsMissing) {
-  const std::pair<Library, const char*> mends[] = {{Library::kCudnn,
+  const std::pair<Library, const char*> cases[] = {{Library::kCudnn,
                                                     "cuDNN (libcudnn.so.9) is not on this machine; install cuDNN 9 "
                                                     "(`pip install nvidia-cudnn-cu13`), or add its folder to "
                                                     "LD_LIBRARY_PATH"},
@@ -217,7 +217,7 @@ TEST(CheckLibrary, FindsEveryFunctionOrSaysWhatIsMissing) {
                                                     "cuBLAS (libcublas.so.13 or libcublas.so.12) is not on this "
                                                     "machine; install the CUDA toolkit's cuBLAS (`pip install "
                                                     "nvidia-cublas`), or add its folder to LD_LIBRARY_PATH"}};
-  for (const auto& [library, missing] : mends) {
+  for (const auto& [library, missing] : cases) {
     const absl::Status here = CheckLibrary(library);
     EXPECT_TRUE(here.ok() || here.ToString() == absl::StrCat("UNAVAILABLE: ", missing)) << here;
   }

@@ -1,4 +1,4 @@
-// Tasks that libraries can compute, cut from small networks as the graph room cuts real ones.
+// Tasks that libraries can compute, taken from small networks, partitioned as compiler/graph does it.
 #pragma once
 
 #include <gtest/gtest.h>

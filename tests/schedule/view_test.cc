@@ -19,7 +19,7 @@ struct Conv {
   bool residual = false, epilogue = true, constant = true;
 };
 
-// NHWC convolution with bias, residual and relu as the graph room writes it.
+// NHWC convolution with bias, residual and relu as compiler/graph writes it.
 ComputeDag Convolution(const Conv& s) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;

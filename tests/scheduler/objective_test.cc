@@ -60,14 +60,14 @@ TEST(Objective, RefusesWhatItDoesNotUnderstand) {
   const auto message = [](const std::string& text) {
     return std::string(Objective::Parse(text, kWeights).status().message());
   };
-  const std::string mend = ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms";
-  EXPECT_EQ(message("latency"), "the objective 'latency' is not known" + mend);
-  EXPECT_EQ(message("targets:a"), "the objective 'targets:a' has 'a' where NETWORK=TIME belongs" + mend);
-  EXPECT_EQ(message("targets:a=5"), "the objective 'targets:a=5' has '5', which is no time in s, ms or us" + mend);
+  const std::string fix = ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms";
+  EXPECT_EQ(message("latency"), "the objective 'latency' is not known" + fix);
+  EXPECT_EQ(message("targets:a"), "the objective 'targets:a' has 'a' where NETWORK=TIME belongs" + fix);
+  EXPECT_EQ(message("targets:a=5"), "the objective 'targets:a=5' has '5', which is no time in s, ms or us" + fix);
   EXPECT_EQ(message("targets:a=-5ms"),
-            "the objective 'targets:a=-5ms' has '-5ms', which is no time in s, ms or us" + mend);
+            "the objective 'targets:a=-5ms' has '-5ms', which is no time in s, ms or us" + fix);
   EXPECT_EQ(message("targets:c=5ms"),
-            "the objective 'targets:c=5ms' names the network 'c', but this run tunes a, b" + mend);
+            "the objective 'targets:c=5ms' names the network 'c', but this run tunes a, b" + fix);
 }
 
 }  // namespace

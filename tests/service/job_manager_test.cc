@@ -230,9 +230,10 @@ TEST_F(PostgresJobManagerTest, JobsAreTheNextServicesAndNotThoseOfOneThatLostThe
   setenv("XDG_STATE_HOME", (folder_ + "/other").c_str(), 1);
   const auto next = OpenShared(*next_lease);
   EXPECT_EQ(next->Get(*job, 0, {})->spec().model(), "gemm");
-  const absl::Status lost = absl::UnavailableError("this service does not hold the lease of history '" + uri_ +
-                                                   "' (another service has taken it over); the one that does goes on "
-                                                   "with its jobs");
+  const absl::Status lost =
+      absl::UnavailableError("this service does not hold the lease of history '" + uri_ +
+                             "' (another service has taken it over); the one that does resumes its "
+                             "jobs");
   EXPECT_EQ(manager->Submit("late", Gemm()).status(), lost);
   EXPECT_EQ(manager->Cancel(*job).status(), lost);
   EXPECT_EQ(next->Submit("k", Gemm()).value(), *job);  // asked again, after an answer that was lost

@@ -1,4 +1,4 @@
-// What several tests of this room need.
+// What several tests of this module need.
 #pragma once
 
 #include <gtest/gtest.h>

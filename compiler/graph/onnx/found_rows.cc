@@ -63,8 +63,8 @@ class Inputs {
       one_kind = one_kind && (!fact.rows || fact.rows == rows);
       for (const FoundRowsPtr& other : {fact.rows, fact.positions, fact.counted}) {
         if (!other) continue;
-        if (!any || (!any->given.empty() && other->given.empty())) any = other;
-        if (!other->given.empty()) given_.insert(other->given);
+        if (!any || (!any->bound.empty() && other->bound.empty())) any = other;
+        if (!other->bound.empty()) bounds_.insert(other->bound);
       }
     }
   }
@@ -81,9 +81,9 @@ class Inputs {
     return axis < 0 && values_[0] ? axis + Rank(values_[0]) : axis;
   }
   // Whether the padding proof can decide about all rows that the inputs have to do with.
-  bool only_given() const { return any != nullptr && !any->given.empty(); }
-  void LetGo() const {
-    for (const std::string& symbol : given_) node_.LetGo(symbol);
+  bool only_bounded() const { return any != nullptr && !any->bound.empty(); }
+  void StopTracking() const {
+    for (const std::string& symbol : bounds_) node_.StopTracking(symbol);
   }
   absl::Status Refuse() const {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -99,7 +99,7 @@ class Inputs {
   NodeImporter& node_;
   std::string op_;
   std::vector<ImportValue> values_;
-  Names given_;
+  Names bounds_;
 };
 
 // ---- before the rule
@@ -363,7 +363,7 @@ class Marker {
       } else if (op == "Slice") {
         RETURN_IF_ERROR(Sliced(axis, result, rows));
       }
-      if (axis >= Rank(result) || result->type.shape[axis] != rows->room) return in_.Refuse();
+      if (axis >= Rank(result) || result->type.shape[axis] != rows->capacity) return in_.Refuse();
       if (op == "RoiAlign" && (i == 0 || from.axis != 0)) return in_.Refuse();
       static const auto& moves = *new Names{"Cast",    "Identity",  "Reshape", "Unsqueeze", "Squeeze",
                                             "Flatten", "Transpose", "Expand",  "Slice",     "Split"};
@@ -388,13 +388,13 @@ class Marker {
 
   // Changes `rows` where a row becomes several, one behind the other.
   absl::StatusOr<int> Reshaped(const ImportValue& x, const ImportValue& result, FoundRowsPtr& rows) const {
-    const int64_t before = Product(x->type.shape, x->found.axis), room = rows->room;
+    const int64_t before = Product(x->type.shape, x->found.axis), capacity = rows->capacity;
     const Shape& shape = result->type.shape;
     for (int64_t d = 0; d < Rank(result); ++d)
-      if (shape[d] == room && Product(shape, d) == before) return static_cast<int>(d);
+      if (shape[d] == capacity && Product(shape, d) == before) return static_cast<int>(d);
     for (int64_t d = 0; d < Rank(result); ++d) {
-      if (Product(shape, d) != before || shape[d] % room != 0) continue;
-      ASSIGN_OR_RETURN(rows, Repeated(rows, shape[d] / room));
+      if (Product(shape, d) != before || shape[d] % capacity != 0) continue;
+      ASSIGN_OR_RETURN(rows, Repeated(rows, shape[d] / capacity));
       return static_cast<int>(d);
     }
     return in_.Refuse();
@@ -404,21 +404,21 @@ class Marker {
     FoundRowsPtr& known =
         node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " times ", times));
     if (known != nullptr) return known;
-    ASSIGN_OR_RETURN(ImportValue flags, node_.Add("reshape", {rows->flags}, {{"shape", Shape{rows->room, 1}}}));
-    ASSIGN_OR_RETURN(flags, node_.Add("expand", {flags}, {{"shape", Shape{rows->room, times}}}));
+    ASSIGN_OR_RETURN(ImportValue flags, node_.Add("reshape", {rows->flags}, {{"shape", Shape{rows->capacity, 1}}}));
+    ASSIGN_OR_RETURN(flags, node_.Add("expand", {flags}, {{"shape", Shape{rows->capacity, times}}}));
     FoundRows repeated = *rows;
-    repeated.room = rows->room * times;
-    ASSIGN_OR_RETURN(repeated.flags, node_.Add("reshape", {flags}, {{"shape", Shape{repeated.room}}}));
+    repeated.capacity = rows->capacity * times;
+    ASSIGN_OR_RETURN(repeated.flags, node_.Add("reshape", {flags}, {{"shape", Shape{repeated.capacity}}}));
     repeated.source = rows->flags;
     repeated.first = false;
     known = std::make_shared<const FoundRows>(std::move(repeated));
     return known;
   }
 
-  // The first of given rows are as good as all, with less room. `axis` is theirs.
+  // The first of bounded rows are as good as all, at a smaller capacity. `axis` is theirs.
   absl::Status Sliced(int axis, const ImportValue& result, FoundRowsPtr& rows) const {
     const int64_t extent = result->type.shape[axis];
-    if (extent == rows->room || !rows->first || extent == 0) return absl::OkStatus();
+    if (extent == rows->capacity || !rows->first || extent == 0) return absl::OkStatus();
     std::vector<int64_t> starts = node_.Ints("starts", {}), axes = node_.Ints("axes", {});
     if (node_.opset() >= 10) {
       ASSIGN_OR_RETURN(starts, node_.KnownInts(1, "starts"));
@@ -439,7 +439,7 @@ class Marker {
         node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " first ", extent));
     if (known != nullptr) return known;
     FoundRows front = *rows;
-    front.room = extent;
+    front.capacity = extent;
     ASSIGN_OR_RETURN(front.flags, node_.Add("slice", {rows->flags},
                                             {{"starts", Shape{0}}, {"ends", Shape{extent}}, {"axes", Shape{0}}}));
     front.source = rows->flags;
@@ -506,7 +506,7 @@ class Marker {
       const FoundFact& from = in_.fact(i);
       along = along && (!from.rows || from.axis == axis);
       beside = beside && from.rows == in_.rows && from.axis == in_.fact(0).axis && from.axis != axis;
-      if (from.positions || (from.rows && from.rows->given != in_.rows->given)) return in_.Refuse();
+      if (from.positions || (from.rows && from.rows->bound != in_.rows->bound)) return in_.Refuse();
       absl::StrAppend(&key, " ",
                       from.rows ? absl::StrCat("r", reinterpret_cast<uintptr_t>(from.rows.get()))
                                 : absl::StrCat(in_.value(i)->type.shape[axis]));
@@ -531,7 +531,7 @@ class Marker {
       }
       ASSIGN_OR_RETURN(ImportValue flags, node_.Add("concat", parts, {{"axis", int64_t{0}}}));
       FoundRows joined = *in_.rows;
-      joined.room = result->type.shape[axis];
+      joined.capacity = result->type.shape[axis];
       joined.flags = std::move(flags);
       joined.first = false;
       known = std::make_shared<const FoundRows>(std::move(joined));
@@ -572,7 +572,7 @@ class Marker {
     }
     if (op == "TopK" || op == "If" || op == "Split" || (op == "Slice" && i == 2)) return absl::OkStatus();
     if (op == "Range") {
-      if (Rank(result) != 1 || result->type.shape[0] != from.counted->room) return in_.Refuse();
+      if (Rank(result) != 1 || result->type.shape[0] != from.counted->capacity) return in_.Refuse();
       fact.rows = fact.positions = from.counted;
       fact.own_place = true;
       return absl::OkStatus();
@@ -590,7 +590,7 @@ class Marker {
     fact.counted = from.counted;
     // The smaller one of a number and a limit: the first rows (Sliced) up to it.
     if (op == "Min" && from.counted->first && !from.product && result->type.elements() == 1 &&
-        result->value->int_at(0) < from.counted->room && result->value->int_at(0) > 0) {
+        result->value->int_at(0) < from.counted->capacity && result->value->int_at(0) > 0) {
       ASSIGN_OR_RETURN(fact.counted, Front(from.counted, result->value->int_at(0)));
     }
     fact.product = from.product || op == "ReduceProd";
@@ -633,7 +633,7 @@ class Marker {
     if (std::count(from.counts.begin(), from.counts.end(), true) != 1) return in_.Refuse();
     const auto axis = std::find(from.counts.begin(), from.counts.end(), true) - from.counts.begin();
     const int64_t d = axis + Rank(result) - static_cast<int64_t>(from.counts.size());
-    if (d < 0 || result->type.shape[d] != from.counted->room) return in_.Refuse();
+    if (d < 0 || result->type.shape[d] != from.counted->capacity) return in_.Refuse();
     fact.rows = from.counted;
     fact.axis = static_cast<int>(d);
     return absl::OkStatus();
@@ -651,8 +651,8 @@ absl::Status HideFoundRows(NodeImporter& node) {
   absl::Status status = CheckCounts(in);
   if (status.ok()) status = CheckPositions(in);
   if (status.ok() && in.rows) status = CheckRows(node, in);
-  if (status.ok() || !in.only_given()) return status;
-  in.LetGo();
+  if (status.ok() || !in.only_bounded()) return status;
+  in.StopTracking();
   return absl::OkStatus();
 }
 
@@ -667,16 +667,16 @@ absl::Status MarkFoundRows(NodeImporter& node, const std::string& text) {
     }
   }
   const Inputs in(node);
-  if (in.any == nullptr || node.HasLetGo()) return absl::OkStatus();
+  if (in.any == nullptr || node.HasStoppedTracking()) return absl::OkStatus();
   const absl::Status status = Marker(node, in).Mark();
-  if (!status.ok() && in.only_given()) in.LetGo();
-  return in.only_given() ? absl::OkStatus() : status;
+  if (!status.ok() && in.only_bounded()) in.StopTracking();
+  return in.only_bounded() ? absl::OkStatus() : status;
 }
 
 absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node) {
   for (const FoundRowsPtr& rows : {value.found.rows, value.found.positions, value.found.counted}) {
-    if (rows && rows->given.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
-    if (rows) node.LetGo(rows->given);
+    if (rows && rows->bound.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
+    if (rows) node.StopTracking(rows->bound);
   }
   return absl::OkStatus();
 }
@@ -684,10 +684,10 @@ absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node) {
 absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output, ImportState& state) {
   const FoundFact& found = output.found;
   for (const FoundRowsPtr& rows : {found.rows, found.positions, found.counted}) {
-    if (rows && rows->given.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
+    if (rows && rows->bound.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
   }
-  if (found.counted) state.let_go.insert(found.counted->given);
-  if (found.rows && !found.rows->first) state.let_go.insert(found.rows->given);
+  if (found.counted) state.untracked.insert(found.counted->bound);
+  if (found.rows && !found.rows->first) state.untracked.insert(found.rows->bound);
   return absl::OkStatus();
 }
 

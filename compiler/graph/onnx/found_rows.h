@@ -1,19 +1,20 @@
-// Results whose number of rows only a run tells, of NonZero and Compress without --dim: they have all rows that there
-// may be, with flags that say which are real, in order. Operators that treat rows apart pass the flags on; TopK, maxima
-// and NonMaxSuppression leave out rows that are not real; Concat puts flags behind each other. So what a detector
-// filters in front of its non-maximum suppression needs no numbers from the user, and no row moves.
+// Tracks rows of tensors whose number is data-dependent: results of NonZero, Compress and NonMaxSuppression.
 //
-// The number of rows (Shape) is a constant that is computed as if all rows were real. It may only decide about shapes,
-// about how many elements TopK takes at most, and about whether there are any rows. Indices from TopK and
-// NonMaxSuppression are places among all rows, and may only take elements of tensors with the same rows. Anything else
-// is refused with what asks for --dim.
+// Without --dim, such a result has as many rows as there can be, and a list of flags says which of them are real, in
+// order. Operators that treat rows independently pass the flags on; TopK, maxima and NonMaxSuppression skip rows that
+// are not real; Concat concatenates the flags. So the filter in front of a detector's non-maximum suppression needs no
+// numbers from the user, and no row moves.
 //
-// Results whose room --dim gives are followed too, as "given" rows, of which the first ones are real: what was filtered
-// once can be filtered again (a detector in two stages). Where they meet something else, they are let go: whether rows
-// that are not real are harmless is then for the padding proof to say (service/importer.cc).
+// The number of rows (Shape) is a constant, computed as if all rows were real. It may only decide about shapes, about
+// how many elements TopK takes at most, and about whether there are any rows. Indices from TopK and NonMaxSuppression
+// count all rows, and may only index tensors with the same rows. Anything else is an error that asks for --dim.
 //
-// Rows that a filter found at places of a tensor, and that were treated apart, may be put back there by ScatterND or
-// ScatterElements (regions of several levels).
+// With --dim RESULT.rows=N, a result has N rows, of which the first ones are real: "bounded" rows. They are tracked
+// too, so that what was filtered once can be filtered again (detectors in two stages). Where an operator cannot be
+// tracked through, tracking stops, and the padding proof decides whether the other rows matter (service/importer.cc).
+//
+// Rows that a filter took from a tensor and that were treated independently may be put back by ScatterND or
+// ScatterElements (regions of several feature levels).
 #pragma once
 
 #include <string>
@@ -30,7 +31,7 @@ absl::Status HideFoundRows(NodeImporter& node);
 absl::Status MarkFoundRows(NodeImporter& node, const std::string& text);
 // For a value that becomes part of another one where nobody follows its rows. InvalidArgument if it has such rows.
 absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node);
-// InvalidArgument for an output of the model with such rows, or with their number. Of given rows, those that are real
+// InvalidArgument for an output of the model with such rows, or with their number. Of bounded rows, those that are real
 // must come first.
 absl::Status CheckFoundRowsOfOutput(const ImportedTensor& output, ImportState& state);
 

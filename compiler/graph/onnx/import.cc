@@ -86,11 +86,11 @@ absl::Status AddCounts(const OnnxModel& model, ImportState& state) {
 std::map<std::string, std::vector<int>> Followed(const OnnxModel& model, const ImportState& state) {
   std::map<std::string, std::vector<int>> followed;
   for (const auto& [symbol, count] : state.counts) {
-    if (state.let_go.contains(symbol)) continue;
+    if (state.untracked.contains(symbol)) continue;
     std::vector<int>& outputs = followed[symbol];
     for (size_t i = 0; i < model.outputs.size(); ++i) {
       const FoundRowsPtr& rows = state.values.at(model.outputs[i])->found.rows;
-      if (rows && rows->given == symbol) outputs.push_back(static_cast<int>(i));
+      if (rows && rows->bound == symbol) outputs.push_back(static_cast<int>(i));
     }
   }
   return followed;

@@ -182,7 +182,7 @@ bool NodeImporter::SpendConstantBytes(int64_t bytes) {
   return true;
 }
 
-absl::StatusOr<int64_t> NodeImporter::Room(const std::string& what) const {
+absl::StatusOr<int64_t> NodeImporter::Capacity(const std::string& what) const {
   const std::string symbol = RowsSymbol(node_);
   if (state_.counts.contains(symbol))
     return absl::InvalidArgumentError(
@@ -207,24 +207,24 @@ void NodeImporter::SetCount(ImportValue count) { state_.counts[RowsSymbol(node_)
 
 bool NodeImporter::MayFind() const { return !state_.dims.contains(RowsSymbol(node_)); }
 
-FoundRowsPtr NodeImporter::Found(const absl::Status& room, const ImportValue& source, ImportValue flags) const {
+FoundRowsPtr NodeImporter::Found(const absl::Status& no_capacity, const ImportValue& source, ImportValue flags) const {
   FoundRows rows;
-  rows.room = flags->type.elements();
+  rows.capacity = flags->type.elements();
   rows.flags = std::move(flags);
   rows.flag = DimFlag(RowsSymbol(node_));
-  rows.wanted = std::string(room.message());
+  rows.wanted = std::string(no_capacity.message());
   rows.key = absl::StrCat(node_.op, " ", reinterpret_cast<uintptr_t>(source.get()));
   rows.source = source;
   return std::make_shared<const FoundRows>(std::move(rows));
 }
 
-FoundRowsPtr NodeImporter::GivenRows(ImportValue flags) const {
+FoundRowsPtr NodeImporter::BoundedRows(ImportValue flags) const {
   FoundRows rows;
-  rows.room = flags->type.elements();
+  rows.capacity = flags->type.elements();
   rows.flags = std::move(flags);
-  rows.given = RowsSymbol(node_);
-  rows.flag = DimFlag(rows.given);
-  rows.key = absl::StrCat("given ", rows.given);
+  rows.bound = RowsSymbol(node_);
+  rows.flag = DimFlag(rows.bound);
+  rows.key = absl::StrCat("bounded ", rows.bound);
   rows.first = true;
   return std::make_shared<const FoundRows>(std::move(rows));
 }

@@ -21,16 +21,17 @@ using ImportValue = std::shared_ptr<ImportedTensor>;
 
 // Rows of which a run tells which are real (found_rows.h).
 struct FoundRows {
-  ImportValue flags;  // a list of bool: which of them
-  int64_t room = 0;   // its length
+  ImportValue flags;     // a list of bool: which of them
+  int64_t capacity = 0;  // its length
   // For errors: the node that finds them, the flag that would give their number, and the error that asks for it.
   std::string node, flag, wanted;
   std::string key;     // equal for what was found in the same way
   ImportValue source;  // what `key` names
-  // The symbol by which --dim gives their number, of a result with room for so many; empty: they are all that there may
-  // be. Where such rows cannot be followed they are let go, and the padding proof decides (service/importer.cc).
-  std::string given;
-  bool first = false;  // given, and those that are real come first, as many as the output `given` says
+  // The symbol whose size (--dim) bounds their number; empty: the tensor has as many rows as there can be at all. Where
+  // bounded rows cannot be tracked any further, the padding proof decides whether the others matter
+  // (service/importer.cc).
+  std::string bound;
+  bool first = false;  // bounded, and those that are real come first: as many as the output `bound` says
 };
 using FoundRowsPtr = std::shared_ptr<const FoundRows>;
 
@@ -71,10 +72,10 @@ struct ImportState {
   // What constants that are written down in a few bytes may still take in memory.
   int64_t constant_bytes_left = int64_t{1} << 30;
   SymbolSizes dims, rows_taken;  // of ModelOptions
-  // How many rows are real of results that have room for more, by symbol (NodeImporter::Room).
+  // How many rows are real of results with a larger capacity, by symbol (NodeImporter::Capacity).
   std::map<std::string, ImportValue> counts;
   std::map<std::string, FoundRowsPtr> found_rows;  // by key
-  std::set<std::string> let_go;                    // symbols of given rows that were not followed to the end
+  std::set<std::string> untracked;                 // symbols of bounded rows that were not tracked to the end
 };
 
 // A constant that is not in the network yet.
@@ -129,31 +130,32 @@ class NodeImporter {
   // True if a constant of so many bytes, which the file does not hold, may be made; then they count as used.
   bool SpendConstantBytes(int64_t bytes);
 
-  // How many rows result 0 has room for, where only a run tells how many are found: --dim RESULT.rows=N says it.
+  // How many rows result 0 can hold, where only a run shows how many are found: --dim RESULT.rows=N.
   // InvalidArgument where it does not, or where the node was imported already (in a loop); `what` is found, as in "how
   // many boxes it finds".
-  absl::StatusOr<int64_t> Room(const std::string& what) const;
-  // As many rows, or those of ModelOptions::rows_taken, need to be found. REQUIRES: Room was OK.
+  absl::StatusOr<int64_t> Capacity(const std::string& what) const;
+  // As many rows, or those of ModelOptions::rows_taken, need to be found. REQUIRES: Capacity was OK.
   int64_t RowsTaken() const;
-  // How many rows are found, one number: the network gets it as an output of the symbol's name. REQUIRES: Room was OK.
+  // How many rows are found, one number: the network gets it as an output of the symbol's name. REQUIRES: Capacity was
+  // OK.
   void SetCount(ImportValue count);
 
   // Found rows that were entered under this key; null at first.
   FoundRowsPtr& KnownFoundRows(const std::string& key) { return state_.found_rows[key]; }
-  // Whether Room failed because --dim does not say it.
+  // Whether Capacity failed because --dim does not say it.
   bool MayFind() const;
-  // For a result with all rows that there may be, where `room` is the error of Room(what): which of them are real, by a
-  // list of flags that `source` determines.
-  FoundRowsPtr Found(const absl::Status& room, const ImportValue& source, ImportValue flags) const;
-  // For a result with room for as many rows as --dim says, of which the first ones are real, by a list of flags.
-  // REQUIRES: Room was OK.
-  FoundRowsPtr GivenRows(ImportValue flags) const;
-  // These given rows are followed no further than to this node.
-  void LetGo(const std::string& symbol) {
-    state_.let_go.insert(symbol);
-    let_go_ = true;
+  // For a result with all rows that there may be, where `no_capacity` is the error of Capacity(what): which of them are
+  // real, by a list of flags that `source` determines.
+  FoundRowsPtr Found(const absl::Status& no_capacity, const ImportValue& source, ImportValue flags) const;
+  // For a result with as many rows as --dim says, of which the first ones are real, by a list of flags.
+  // REQUIRES: Capacity was OK.
+  FoundRowsPtr BoundedRows(ImportValue flags) const;
+  // These bounded rows are tracked no further than to this node.
+  void StopTracking(const std::string& symbol) {
+    state_.untracked.insert(symbol);
+    stopped_tracking_ = true;
   }
-  bool HasLetGo() const { return let_go_; }
+  bool HasStoppedTracking() const { return stopped_tracking_; }
   // The results that were set; null for one that was not.
   std::vector<ImportValue> Results() const;
 
@@ -190,7 +192,7 @@ class NodeImporter {
   const OnnxNode& node_;
   absl::Status attribute_error_;
   std::map<int, ImportValue> replaced_;
-  bool let_go_ = false;
+  bool stopped_tracking_ = false;
   std::set<std::string> known_;  // attributes that were looked at
   mutable std::set<int> used_;   // inputs that were looked at
 };

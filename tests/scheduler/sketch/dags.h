@@ -18,7 +18,7 @@ inline Expr InFloat32(const Expr& value) {
   return value->dtype == DType::kFloat32 ? value : Cast(DType::kFloat32, value);
 }
 
-// NHWC convolution + bias (+ residual) + relu, the way the graph room cuts it.
+// NHWC convolution + bias (+ residual) + relu, as compiler/graph partitions it.
 inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
   DagBuilder b;
   const int64_t p = s.padding, oh = (s.height + 2 * p - s.kernel) / s.stride + 1,

@@ -47,15 +47,15 @@ ImportValue RunningCount(Composer& c, const ImportValue& flags) {
 
 // The flags that are set, in order.
 struct Rows {
-  ImportValue place;  // room x 1: of the flag; of rows that are not real, beyond the last one
-  ImportValue real;   // room x 1: bool
+  ImportValue place;  // capacity x 1: of the flag; of rows that are not real, beyond the last one
+  ImportValue real;   // capacity x 1: bool
 };
 
 // Also tells the network how many there are.
-Rows FindRows(NodeImporter& node, Composer& c, const ImportValue& flags, int64_t room) {
+Rows FindRows(NodeImporter& node, Composer& c, const ImportValue& flags, int64_t capacity) {
   ImportValue counts = RunningCount(c, flags);
   const int64_t n = counts->type.elements();
-  ImportValue count = c.Slice(counts, 0, n - 1, n), row = CountingColumn(c, room);
+  ImportValue count = c.Slice(counts, 0, n - 1, n), row = CountingColumn(c, capacity);
   if (!c.ok()) return {flags, flags};
   // The flag that row r stands for has as many in front of it, itself not counted, as flags have a running count of at
   // most r.
@@ -75,7 +75,7 @@ ImportValue RealOrNone(Composer& c, const Rows& rows, const ImportValue& x) {
 absl::Status FinishGiven(NodeImporter& node, Composer& c, const Rows& rows, const ImportValue& result, int axis) {
   ImportValue flags = c.Reshape(rows.real, {-1});
   RETURN_IF_ERROR(c.Finish(result));
-  result->found.rows = node.GivenRows(std::move(flags));
+  result->found.rows = node.BoundedRows(std::move(flags));
   result->found.axis = axis;
   return absl::OkStatus();
 }
@@ -190,8 +190,8 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
   if (most < 1)
     return absl::InvalidArgumentError(
         "input 2 (the most boxes of a class) must be one number above 0: it would find none");
-  ASSIGN_OR_RETURN(const int64_t room, node.Room("boxes it finds"));
-  // The first `room` rows have no more of any class.
+  ASSIGN_OR_RETURN(const int64_t capacity, node.Capacity("boxes it finds"));
+  // The first `capacity` rows have no more of any class.
   if (most > kMostBoxes) most = std::min(most, node.RowsTaken());
   if (most > kMostBoxes) {
     return absl::InvalidArgumentError(
@@ -201,7 +201,7 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
   }
   ImportValue taken = c.Reshape(TakeBoxes(c, all, most), {all.batch * all.classes * most});
   ImportValue flags = c.Cast(c.Op("less", {taken, c.Scalar(static_cast<double>(all.boxes), taken)}), DType::kInt64);
-  const Rows rows = FindRows(node, c, flags, room);
+  const Rows rows = FindRows(node, c, flags, capacity);
   ImportValue within =
       c.Op("minimum", {rows.place, c.Scalar(static_cast<double>(taken->type.elements() - 1), rows.place)});
   ImportValue box = c.Op("gather", {taken, within}, {{"axis", int64_t{0}}});
@@ -237,9 +237,9 @@ absl::Status NonZeroOfConstant(Composer& c, const ImportValue& x) {
 }
 
 // Without --dim: the places of all elements, with flags.
-absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x, const absl::Status& room) {
+absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x, const absl::Status& no_capacity) {
   const int64_t rank = std::max<int64_t>(RankOf(x), 1);
-  if (!node.MayFind() || !node.SpendConstantBytes(8 * rank * x->type.elements())) return room;
+  if (!node.MayFind() || !node.SpendConstantBytes(8 * rank * x->type.elements())) return no_capacity;
   Array all(DType::kBool, x->type.shape);
   for (int64_t i = 0, n = all.elements(); i < n; ++i) all.set_int(i, 1);
   RETURN_IF_ERROR(NonZeroOfConstant(c, KnownValue(std::move(all), node.node().name)));
@@ -247,7 +247,7 @@ absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x,
   if (x->found.rows) flags = c.Op("and", {flags, x->found.rows->flags});
   RETURN_IF_ERROR(c.status());
   FoundFact& found = node.Results()[0]->found;
-  found.rows = node.Found(room, x, std::move(flags));
+  found.rows = node.Found(no_capacity, x, std::move(flags));
   found.axis = 1;
   found.positions = x->found.rows;
   found.own_place = rank == 1;
@@ -258,10 +258,10 @@ absl::Status NonZero(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   if (x->value) return NonZeroOfConstant(c, x);
-  const absl::StatusOr<int64_t> given = node.Room("elements are not 0");
-  if (!given.ok()) return NonZeroOfAll(node, c, x, given.status());
-  const int64_t room = *given;
-  const Rows rows = FindRows(node, c, FlagsOf(c, x), room);
+  const absl::StatusOr<int64_t> bound = node.Capacity("elements are not 0");
+  if (!bound.ok()) return NonZeroOfAll(node, c, x, bound.status());
+  const int64_t capacity = *bound;
+  const Rows rows = FindRows(node, c, FlagsOf(c, x), capacity);
   std::vector<ImportValue> coordinates;
   int64_t step = x->type.elements();
   for (int64_t extent : x->type.shape) {
@@ -286,18 +286,18 @@ absl::Status Compress(NodeImporter& node) {
     return absl::InvalidArgumentError(absl::StrCat("its condition must be a list, not ", condition->type.ToString()));
   const int64_t n = std::min(condition->type.elements(), x->type.shape[axis]);
   if (!condition->value) {
-    const absl::StatusOr<int64_t> given = node.Room("elements it takes");
-    if (!given.ok() && node.MayFind() && n == x->type.shape[axis]) {
+    const absl::StatusOr<int64_t> bound = node.Capacity("elements it takes");
+    if (!bound.ok() && node.MayFind() && n == x->type.shape[axis]) {
       ImportValue all = c.Op("identity", {x}),
                   flags = c.Op("equal", {FlagsOf(c, condition), c.Scalar(1, DType::kInt64)});
       RETURN_IF_ERROR(c.status());
-      all->found.rows = node.Found(given.status(), condition, std::move(flags));
+      all->found.rows = node.Found(bound.status(), condition, std::move(flags));
       all->found.axis = static_cast<int>(axis);
       return c.Finish(all);
     }
-    RETURN_IF_ERROR(given.status());
-    const int64_t room = *given;
-    const Rows rows = FindRows(node, c, FlagsOf(c, c.Slice(condition, 0, 0, n)), room);
+    RETURN_IF_ERROR(bound.status());
+    const int64_t capacity = *bound;
+    const Rows rows = FindRows(node, c, FlagsOf(c, c.Slice(condition, 0, 0, n)), capacity);
     ImportValue taken = c.Op("gather", {x, c.Reshape(RealOrNone(c, rows, rows.place), {-1})}, {{"axis", axis}});
     return FinishGiven(node, c, rows, taken, static_cast<int>(axis));
   }

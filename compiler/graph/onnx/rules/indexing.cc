@@ -203,7 +203,7 @@ absl::Status TopK(NodeImporter& node) {
   if (found.rows && found.axis == axis) {  // a list, in which those that are not real come last (found_rows.h)
     FoundRows best = *found.rows;
     best.flags = c.Op("gather", {found.rows->flags, indices}, {{"axis", int64_t{0}}});
-    best.room = k;
+    best.capacity = k;
     best.first = false;
     found.positions = found.rows;
     found.rows = std::make_shared<const FoundRows>(std::move(best));

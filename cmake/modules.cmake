@@ -1,10 +1,10 @@
-# Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to templates that all of them
+# Several sources of a module are compiled as one (CMake's unity builds): most of the time goes to templates that all of them
 # instantiate (CLI11, nlohmann::json, containers of the standard library), which are then compiled once for up to 64 sources,
-# or 8 of a test program. Names of anonymous namespaces are shared within a room, so they differ. Sources under ALONE are
+# or 8 of a test program. Names of anonymous namespaces are shared within a module, so they differ. Sources under ALONE are
 # compiled alone.
 # -DDIAPASON_UNITY=OFF compiles each source alone, which is quicker while one source is being worked on and shows includes
 # that are missing.
-option(DIAPASON_UNITY "Compile several sources of a room as one" ON)
+option(DIAPASON_UNITY "Compile several sources of a module as one" ON)
 if(DIAPASON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes included sources for headers
 endif()
@@ -21,7 +21,7 @@ function(diapason_batches target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
 endfunction()
 
-# What nearly every source includes is parsed once for all rooms and once for all test programs (whose code need not be
+# What nearly every source includes is parsed once for all modules and once for all test programs (whose code need not be
 # position independent in the same way). Sources still include what they use: DIAPASON_UNITY=OFF compiles without this.
 set(precompiled <algorithm> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <set> <sstream> <string> <string_view>
     <thread> <unordered_map> <utility> <vector> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
@@ -57,45 +57,45 @@ function(diapason_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# A room of the house (docs/architecture.md) is one static library. Headers are reached as "compiler/tensor/expr.h" from
-# the top; only what DEPS names is linked, so a room that is not named cannot be used.
+# A module (docs/architecture.md) is one static library. Headers are reached as "compiler/tensor/expr.h" from
+# the top; only what DEPS names is linked, so a module that is not named cannot be used.
 #
-#   diapason_room(tensor SRCS expr.cc ... UNOPTIMIZED network.cc ... DEPS absl::status ...)
+#   diapason_module(tensor SRCS expr.cc ... UNOPTIMIZED network.cc ... DEPS absl::status ...)
 #
 # UNOPTIMIZED: sources whose own work takes no time that could be noticed; they are compiled with -O0.
-function(diapason_room name)
-  cmake_parse_arguments(ROOM "" "" "SRCS;UNOPTIMIZED;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
+function(diapason_module name)
+  cmake_parse_arguments(MODULE "" "" "SRCS;UNOPTIMIZED;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   set(targets)
-  if(ROOM_UNOPTIMIZED)
-    add_library(diapason_${name}_unoptimized OBJECT ${ROOM_UNOPTIMIZED})
+  if(MODULE_UNOPTIMIZED)
+    add_library(diapason_${name}_unoptimized OBJECT ${MODULE_UNOPTIMIZED})
     diapason_unoptimized(diapason_${name}_unoptimized)
     diapason_precompile(diapason_${name}_unoptimized diapason_precompiled_unoptimized ${precompiled})
     list(APPEND targets diapason_${name}_unoptimized)
-    list(APPEND ROOM_SRCS $<TARGET_OBJECTS:diapason_${name}_unoptimized>)
+    list(APPEND MODULE_SRCS $<TARGET_OBJECTS:diapason_${name}_unoptimized>)
   endif()
-  add_library(diapason_${name} STATIC ${ROOM_SRCS})
+  add_library(diapason_${name} STATIC ${MODULE_SRCS})
   set_target_properties(diapason_${name} PROPERTIES LINKER_LANGUAGE CXX)
   diapason_precompile(diapason_${name} diapason_precompiled ${precompiled})
   foreach(target diapason_${name} ${targets})
     diapason_batches(${target})
-    diapason_alone(${target} ${ROOM_ALONE})
+    diapason_alone(${target} ${MODULE_ALONE})
     target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
-    target_link_libraries(${target} PUBLIC ${ROOM_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
+    target_link_libraries(${target} PUBLIC ${MODULE_DEPS} PRIVATE ${MODULE_PRIVATE_DEPS})
   endforeach()
 endfunction()
 
-# One test program a room: diapason_tests(tensor SRCS expr_test.cc ... DEPS diapason_tensor). `ctest -L tensor` runs its tests.
+# One test program per module: diapason_tests(tensor SRCS expr_test.cc ... DEPS diapason_tensor). `ctest -L tensor` runs its tests.
 # Those that match TOGETHER run as one test, since what they share takes long to start.
 function(diapason_tests name)
-  cmake_parse_arguments(ROOM "" "TOGETHER" "SRCS;DEPS;ALONE" ${ARGN})
-  add_executable(${name}_tests ${ROOM_SRCS})
-  diapason_alone(${name}_tests ${ROOM_ALONE})
+  cmake_parse_arguments(MODULE "" "TOGETHER" "SRCS;DEPS;ALONE" ${ARGN})
+  add_executable(${name}_tests ${MODULE_SRCS})
+  diapason_alone(${name}_tests ${MODULE_ALONE})
   diapason_precompile(${name}_tests diapason_precompiled_for_gtest ${precompiled} <gmock/gmock.h> <gtest/gtest.h>)
-  target_link_libraries(${name}_tests PRIVATE ${ROOM_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name}_tests PRIVATE ${MODULE_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set(apart "")
-  if(ROOM_TOGETHER)
-    set(apart TEST_FILTER "-${ROOM_TOGETHER}")
-    add_test(NAME ${name}.together COMMAND ${name}_tests --gtest_filter=${ROOM_TOGETHER})
+  if(MODULE_TOGETHER)
+    set(apart TEST_FILTER "-${MODULE_TOGETHER}")
+    add_test(NAME ${name}.together COMMAND ${name}_tests --gtest_filter=${MODULE_TOGETHER})
     set_tests_properties(${name}.together PROPERTIES TIMEOUT 600 LABELS ${name})
   endif()
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 ${apart}
