@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/database.h"
 #include "db/text.h"
 
 namespace diapason {
@@ -19,20 +18,6 @@ constexpr size_t kChunkBytes = 1 << 20;
 BlobStore::BlobStore(std::unique_ptr<Database> db) : db_(std::move(db)) {}
 BlobStore::~BlobStore() = default;
 
-template <typename Change>
-absl::Status BlobStore::Write(const Change& change) {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return WriteTransaction(db, [&](bool) { return change(db); });
-}
-
-template <typename Read>
-auto BlobStore::Reading(const Read& read) {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return ReadTransaction(db, [&] { return read(db); });
-}
-
 absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "' (", std::strerror(errno), ")"));
@@ -41,7 +26,7 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
   int64_t number = 0, bytes = 0;
   while (file.read(data.data(), static_cast<std::streamsize>(kChunkBytes)) || file.gcount() > 0) {
     const std::string_view chunk(data.data(), static_cast<size_t>(file.gcount()));
-    RETURN_IF_ERROR(Write([&](Database& db) -> absl::Status {
+    RETURN_IF_ERROR(db_.Writing([&](Database& db, bool) -> absl::Status {
       ASSIGN_OR_RETURN(Statement put, db.Prepare("INSERT INTO service_chunks(content, number, data) VALUES(?,?,?) "
                                                  "ON CONFLICT DO NOTHING"));
       put.BindText(1, content);
@@ -53,7 +38,7 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
     bytes += static_cast<int64_t>(chunk.size());
   }
   if (file.bad()) return absl::NotFoundError(absl::StrCat("cannot read '", path, "' (", std::strerror(errno), ")"));
-  return Write([&](Database& db) -> absl::Status {
+  return db_.Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement old, db.Prepare("DELETE FROM service_chunks WHERE content IN (SELECT content FROM "
                                                "service_blobs WHERE name=?1 AND content<>?2)"));
     old.BindText(1, name);
@@ -71,7 +56,7 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
 }
 
 absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t number, std::string& data) {
-  return Reading([&](Database& db) -> absl::StatusOr<bool> {
+  return db_.Reading([&](Database& db) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT data FROM service_chunks WHERE content=? AND number=?"));
     select.BindText(1, content);
     select.BindInt(2, number);
@@ -84,7 +69,7 @@ absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t nu
 absl::Status BlobStore::Get(const std::string& name, const std::function<absl::Status(std::string_view)>& take) {
   std::string content;
   int64_t bytes = 0;
-  RETURN_IF_ERROR(Reading([&](Database& db) -> absl::Status {
+  RETURN_IF_ERROR(db_.Reading([&](Database& db) -> absl::Status {
     ASSIGN_OR_RETURN(Statement select, db.Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
     select.BindText(1, name);
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -105,7 +90,7 @@ absl::Status BlobStore::Get(const std::string& name, const std::function<absl::S
 
 absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
   bool there = false;
-  RETURN_IF_ERROR(Write([&](Database& db) -> absl::Status {
+  RETURN_IF_ERROR(db_.Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement use,
                      db.Prepare("UPDATE service_blobs SET used_at=clock_timestamp() WHERE name=? RETURNING 1"));
     use.BindText(1, name);
@@ -117,7 +102,7 @@ absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
-  return Reading([&](Database& db) -> absl::StatusOr<std::vector<Blob>> {
+  return db_.Reading([&](Database& db) -> absl::StatusOr<std::vector<Blob>> {
     ASSIGN_OR_RETURN(Statement select,
                      db.Prepare("SELECT name, bytes, CAST(1000 * EXTRACT(EPOCH FROM clock_timestamp() - used_at) AS "
                                 "BIGINT) FROM service_blobs ORDER BY used_at, name"));
@@ -131,7 +116,7 @@ absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
 }
 
 absl::Status BlobStore::Erase(const std::string& name) {
-  return Write([&](Database& db) -> absl::Status {
+  return db_.Writing([&](Database& db, bool) -> absl::Status {
     for (const char* sql :
          {"DELETE FROM service_chunks WHERE content IN (SELECT content FROM service_blobs WHERE name=?)",
           "DELETE FROM service_blobs WHERE name=?"}) {
@@ -144,7 +129,7 @@ absl::Status BlobStore::Erase(const std::string& name) {
 }
 
 absl::Status BlobStore::RemoveIncomplete() {
-  return Write([&](Database& db) -> absl::Status {
+  return db_.Writing([&](Database& db, bool) -> absl::Status {
     return db.Exec("DELETE FROM service_chunks WHERE content NOT IN (SELECT content FROM service_blobs)");
   });
 }

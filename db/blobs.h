@@ -13,11 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/mutex.h"
+#include "db/locked_database.h"
 
 namespace diapason {
-
-class Database;
 
 // Safe from any thread; one service at a time writes.
 class BlobStore {
@@ -46,15 +44,10 @@ class BlobStore {
   absl::Status RemoveIncomplete();
 
  private:
-  template <typename Change>
-  absl::Status Write(const Change& change);
-  template <typename Read>
-  auto Reading(const Read& read);
   // A chunk, when there is one.
   absl::StatusOr<bool> ReadChunk(const std::string& content, int64_t number, std::string& data);
 
-  Mutex mutex_;  // held for one transaction at a time
-  const std::unique_ptr<Database> db_ ABSL_PT_GUARDED_BY(mutex_);
+  LockedDatabase db_;
 };
 
 }  // namespace diapason

@@ -173,13 +173,15 @@ auto ReadTransaction(Database& db, const Work& work) -> decltype(work()) {
   });
 }
 
-// Commits what `change` writes, unless it returns an error; RepeatLost.
+// What `change` returns, a Status or StatusOr; commits what it writes, unless that is an error. RepeatLost.
 template <typename Change>
-absl::Status WriteTransaction(Database& db, const Change& change) {
-  return RepeatLost(db, [&](bool again) -> absl::Status {
+auto WriteTransaction(Database& db, const Change& change) -> decltype(change(false)) {
+  return RepeatLost(db, [&](bool again) -> decltype(change(false)) {
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
-    RETURN_IF_ERROR(change(again));
-    return transaction.Commit();
+    auto result = change(again);
+    if (!result.ok()) return result;
+    RETURN_IF_ERROR(transaction.Commit());
+    return result;
   });
 }
 

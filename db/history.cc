@@ -221,19 +221,19 @@ absl::StatusOr<int64_t> RecordWriter::IdOf(const std::string& uuid) {
 
 absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRecord>& records) {
   if (records.empty()) return std::vector<int64_t>();
-  MutexLock lock(impl_->mu);
   std::vector<TuningRecord> prepared = records;
   const auto refuse = [&](size_t i, const absl::Status& reason) {
     return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
                                                    " cannot be stored in history '", impl_->path,
                                                    "': ", std::string(reason.message())));
   };
-  for (size_t i = 0; i < prepared.size(); ++i)
-    if (absl::Status status = impl_->Prepare(prepared[i]); !status.ok()) return refuse(i, status);
-  return impl_->Repeating([&](bool again) -> absl::StatusOr<std::vector<int64_t>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+  {
+    MutexLock lock(impl_->mu);  // of options.now and options.new_uuid
+    for (size_t i = 0; i < prepared.size(); ++i)
+      if (absl::Status status = impl_->Prepare(prepared[i]); !status.ok()) return refuse(i, status);
+  }
+  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<std::vector<int64_t>> {
+    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(&db));
     std::vector<int64_t> ids;
     for (size_t i = 0; i < prepared.size(); ++i) {
       // A connection that was lost at COMMIT may have stored all of them, or none.
@@ -243,7 +243,6 @@ absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRec
       RETURN_IF_ERROR(id.status());
       ids.push_back(*id);
     }
-    RETURN_IF_ERROR(transaction.Commit());
     return ids;
   });
 }
@@ -257,35 +256,28 @@ absl::Status History::MarkWrongInNetwork(int64_t id, double max_error, const std
 }
 
 absl::Status History::Impl::SetVerification(int64_t id, Verified verified, double max_error, const std::string& text) {
-  MutexLock lock(mu);
-  return Repeating([&](bool) -> absl::Status {
-    mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
+  return Writing([&](Database& database, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement update,
-                     db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
+                     database.Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
     update.BindText(1, VerifiedName(verified));
     update.BindReal(2, std::isnan(max_error) ? std::numeric_limits<double>::infinity() : max_error);
     update.BindText(3, CleanUtf8(text));
     update.BindInt(4, id);
     RETURN_IF_ERROR(update.Run());
-    if (db->changes() == 0) return NoSuchRecord(path, id);
-    return transaction.Commit();
+    return database.changes() == 0 ? NoSuchRecord(path, id) : absl::OkStatus();
   });
 }
 
 absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>& samples) {
-  MutexLock lock(impl_->mu);
   std::vector<double> complete;  // what the record shall have, from the first attempt on
-  return impl_->Repeating([&](bool again) -> absl::StatusOr<double> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<double> {
     TuningRecord record;
     {
-      ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
+      ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.id = ?1")));
       query.BindInt(1, id);
       ASSIGN_OR_RETURN(const bool row, query.Step());
       if (!row) return NoSuchRecord(impl_->path, id);
-      ASSIGN_OR_RETURN(record, ReadRecordOf(*impl_->db, query));
+      ASSIGN_OR_RETURN(record, ReadRecordOf(db, query));
     }
     auto* timing = std::get_if<Timing>(&record.outcome);
     if (timing == nullptr)
@@ -299,9 +291,8 @@ absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>
     if (!valid.ok())
       return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,
                                                      "' cannot get these samples: ", std::string(valid.message())));
-    ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare(kUpdateTiming));
+    ASSIGN_OR_RETURN(Statement update, db.Prepare(kUpdateTiming));
     RETURN_IF_ERROR(UpdateTiming(update, record));
-    RETURN_IF_ERROR(transaction.Commit());
     return MedianSeconds(*timing);
   });
 }
@@ -313,23 +304,19 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
                                                      "' cannot be stored in history '", impl_->path, "': ", seconds,
                                                      " s is no positive time"));
   }
-  MutexLock lock(impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::Status {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-    ASSIGN_OR_RETURN(Statement upsert,
-                     impl_->db->Prepare(
-                         "INSERT INTO latencies(network, target, device_model, measured, tasks, measured_at) "
-                         "VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(network, target, device_model) DO UPDATE SET measured = "
-                         "excluded.measured, tasks = excluded.tasks, measured_at = excluded.measured_at"));
+  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        Statement upsert,
+        db.Prepare("INSERT INTO latencies(network, target, device_model, measured, tasks, measured_at) "
+                   "VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(network, target, device_model) DO UPDATE SET measured = "
+                   "excluded.measured, tasks = excluded.tasks, measured_at = excluded.measured_at"));
     upsert.BindText(1, CleanUtf8(latency.network));
     upsert.BindText(2, CleanUtf8(latency.target));
     upsert.BindText(3, CleanUtf8(latency.device_model));
     upsert.BindReal(4, latency.measured);
     upsert.BindReal(5, latency.tasks);
     upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
-    RETURN_IF_ERROR(upsert.Run());
-    return transaction.Commit();
+    return upsert.Run();
   });
 }
 
@@ -376,40 +363,32 @@ absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
 }
 
 absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
-  MutexLock lock(impl_->mu);
   TuningRun complete = run;
-  if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
+  {
+    MutexLock lock(impl_->mu);  // of options.now and options.new_uuid
+    if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
+    if (complete.started_at == 0) complete.started_at = impl_->Now();
+  }
   if (!IsUuid(complete.uuid)) return absl::InvalidArgumentError("the run's uuid is not of 32 hexadecimal digits");
-  if (complete.started_at == 0) complete.started_at = impl_->Now();
-  return impl_->Repeating([&](bool again) -> absl::StatusOr<int64_t> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-    int64_t id = 0;
+  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<int64_t> {
     if (again) {
-      ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT id FROM runs WHERE uuid = ?"));
+      ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT id FROM runs WHERE uuid = ?"));
       query.BindText(1, complete.uuid);
-      ASSIGN_OR_RETURN(id, query.RunForInt());
+      ASSIGN_OR_RETURN(const int64_t id, query.RunForInt());
+      if (id != 0) return id;
     }
-    if (id == 0) {
-      ASSIGN_OR_RETURN(id, InsertRun(*impl_->db, complete));
-    }
-    RETURN_IF_ERROR(transaction.Commit());
-    return id;
+    return InsertRun(db, complete);
   });
 }
 
 absl::Status History::EndRun(int64_t run_id) {
-  MutexLock lock(impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::Status {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-    ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
+  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement update, db.Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
     update.BindInt(1, impl_->Now());
     update.BindInt(2, run_id);
     RETURN_IF_ERROR(update.Run());
-    if (impl_->db->changes() == 0)
-      return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
-    return transaction.Commit();
+    if (db.changes() == 0) return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
+    return absl::OkStatus();
   });
 }
 
@@ -427,16 +406,13 @@ absl::StatusOr<std::vector<TuningRun>> History::Runs() {
 }
 
 absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
-  MutexLock lock(impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::Status {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(&db));
     ASSIGN_OR_RETURN(
         Statement upsert,
-        impl_->db->Prepare("INSERT INTO networks(network, workload_key, task_name, weight) VALUES(?, ?, ?, ?) "
-                           "ON CONFLICT(network, workload_key) DO UPDATE SET task_name = excluded.task_name, weight = "
-                           "excluded.weight"));
+        db.Prepare("INSERT INTO networks(network, workload_key, task_name, weight) VALUES(?, ?, ?, ?) "
+                   "ON CONFLICT(network, workload_key) DO UPDATE SET task_name = excluded.task_name, weight = "
+                   "excluded.weight"));
     for (const NetworkTask& task : tasks) {
       if (task.network.empty() || task.workload_key.empty() || task.workload.empty() || !std::isfinite(task.weight)) {
         return absl::InvalidArgumentError(absl::StrCat("task '", task.task_name, "' of network '", task.network,
@@ -449,7 +425,7 @@ absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
       upsert.BindReal(4, task.weight);
       RETURN_IF_ERROR(upsert.Run());
     }
-    return transaction.Commit();
+    return absl::OkStatus();
   });
 }
 

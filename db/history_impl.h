@@ -5,45 +5,27 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
-#include "base/mutex.h"
-#include "db/database.h"
 #include "db/history.h"
+#include "db/locked_database.h"
 #include "db/record_row.h"
 
 namespace diapason {
 
-class History::Impl {
+class History::Impl : public LockedDatabase {
  public:
   Impl(std::string file, HistoryOptions opts, std::unique_ptr<Database> database)
-      : path(std::move(file)), options(std::move(opts)), db(std::move(database)) {}
+      : LockedDatabase(std::move(database)), path(std::move(file)), options(std::move(opts)) {}
 
   int64_t Now() const { return options.now(); }
   // Fills in uuid and time and cleans the texts; InvalidArgument with the reason alone.
   absl::Status Prepare(TuningRecord& record) const;
   absl::Status SetVerification(int64_t id, Verified verified, double max_error, const std::string& text);
 
-  // RepeatLost of its database.
-  template <typename Work>
-  std::invoke_result_t<const Work&, bool> Repeating(const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return RepeatLost(*db, work);
-  }
-
-  // ReadTransaction of its database, which `work` is given.
-  template <typename Work>
-  std::invoke_result_t<const Work&, Database&> Reading(const Work& work) ABSL_LOCKS_EXCLUDED(mu) {
-    MutexLock lock(mu);
-    Database& database = *db;
-    return ReadTransaction(database, [&] { return work(database); });
-  }
-
   const std::string path;        // without a password
   const HistoryOptions options;  // with its functions filled in
-  Mutex mu;
-  const std::unique_ptr<Database> db ABSL_PT_GUARDED_BY(mu);
 };
 
 // As History::Open; refuses one whose pages (unless options.allow_damage) or tables are damaged. REQUIRES: options went

@@ -128,41 +128,28 @@ absl::Status RoundStore::Damaged(const Database& db, const char* how) const {
 }
 
 absl::Status RoundStore::Prepare() {
-  MutexLock lock(mutex_);
-  RETURN_IF_ERROR(db_->Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"));
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(const int64_t id, db_->QueryInt("PRAGMA application_id"));
-  ASSIGN_OR_RETURN(const int64_t version, db_->QueryInt("PRAGMA user_version"));
-  ASSIGN_OR_RETURN(const int64_t tables, db_->QueryInt("SELECT count(*) FROM sqlite_master"));
+  MutexLock lock(db_.mu);
+  Database& db = *db_.db;
+  RETURN_IF_ERROR(db.Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"));
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
+  ASSIGN_OR_RETURN(const int64_t id, db.QueryInt("PRAGMA application_id"));
+  ASSIGN_OR_RETURN(const int64_t version, db.QueryInt("PRAGMA user_version"));
+  ASSIGN_OR_RETURN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_master"));
   const std::string up_to_date = absl::StrCat(kSearchTables, "PRAGMA application_id=", kRoundsApplicationId,
                                               "; PRAGMA user_version=", kRoundsVersion);
   if (tables == 0) {
-    RETURN_IF_ERROR(db_->Exec(absl::StrCat(kTable, up_to_date)));
+    RETURN_IF_ERROR(db.Exec(absl::StrCat(kTable, up_to_date)));
   } else if (id != kRoundsApplicationId) {
     return absl::FailedPreconditionError(
-        absl::StrCat("'", db_->path(), "' is not a Diapason ", kWhat, "; name another history"));
+        absl::StrCat("'", db.path(), "' is not a Diapason ", kWhat, "; name another history"));
   } else if (version == 1) {
-    RETURN_IF_ERROR(db_->Exec(up_to_date));
+    RETURN_IF_ERROR(db.Exec(up_to_date));
   } else if (version != kRoundsVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(kWhat, " '", db_->path(), "' is of version ", version,
+    return absl::FailedPreconditionError(absl::StrCat(kWhat, " '", db.path(), "' is of version ", version,
                                                       " and this program writes version ", kRoundsVersion,
                                                       "; run the program that wrote it, or remove the file"));
   }
   return transaction.Commit();
-}
-
-template <typename Change>
-absl::Status RoundStore::Write(const Change& change) {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return WriteTransaction(db, [&](bool again) { return change(db, again); });
-}
-
-template <typename Read>
-auto RoundStore::Reading(const Read& read) {
-  MutexLock lock(mutex_);
-  Database& db = *db_;
-  return ReadTransaction(db, [&] { return read(db); });
 }
 
 // In a transaction. A search proposes a candidate once.
@@ -204,12 +191,12 @@ absl::Status RoundStore::AddTrials(Database& db, const std::string& run, const s
 }
 
 absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedTrial>& trials) {
-  return Write([&](Database& db, bool again) { return AddTrials(db, run, trials, again); });
+  return db_.Writing([&](Database& db, bool again) { return AddTrials(db, run, trials, again); });
 }
 
 absl::Status RoundStore::End(const std::string& run, const std::vector<ProposedTrial>& trials,
                              const SearchMemory& memory) {
-  return Write([&](Database& db, bool again) -> absl::Status {
+  return db_.Writing([&](Database& db, bool again) -> absl::Status {
     RETURN_IF_ERROR(AddTrials(db, run, trials, again));
     ASSIGN_OR_RETURN(Statement put,
                      db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
@@ -229,7 +216,7 @@ absl::Status RoundStore::End(const std::string& run, const std::vector<ProposedT
 }
 
 absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search) {
-  return Write([&](Database& db, bool) -> absl::Status {
+  return db_.Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement ended, db.Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
     ended.BindText(1, run);
     RETURN_IF_ERROR(ended.Run());
@@ -250,7 +237,7 @@ absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search
 
 absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
   int64_t began = now;
-  RETURN_IF_ERROR(Write([&](Database& db, bool) -> absl::Status {
+  RETURN_IF_ERROR(db_.Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement put, db.Prepare(absl::StrCat("INSERT INTO ", prefix_,
                                                             "runs(run, began) VALUES(?,?) ON CONFLICT DO NOTHING")));
     put.BindText(1, run);
@@ -265,7 +252,7 @@ absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
 }
 
 absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::string& run) {
-  return Reading([&](Database& db) -> absl::StatusOr<std::optional<BegunSearch>> {
+  return db_.Reading([&](Database& db) -> absl::StatusOr<std::optional<BegunSearch>> {
     ASSIGN_OR_RETURN(Statement select,
                      db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, asked, known, trained FROM ",
                                              prefix_, "begun WHERE run=?")));
@@ -277,7 +264,7 @@ absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::stri
 }
 
 absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::string& run) {
-  return Reading([&](Database& db) -> absl::StatusOr<std::vector<SearchMemory>> {
+  return db_.Reading([&](Database& db) -> absl::StatusOr<std::vector<SearchMemory>> {
     ASSIGN_OR_RETURN(Statement select,
                      db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, memory FROM ", prefix_,
                                              "searches WHERE run=?")));
@@ -296,7 +283,7 @@ absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::st
 }
 
 absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& run) {
-  return Reading([&](Database& db) -> absl::StatusOr<std::vector<ProposedTrial>> {
+  return db_.Reading([&](Database& db) -> absl::StatusOr<std::vector<ProposedTrial>> {
     ASSIGN_OR_RETURN(Statement select,
                      db.Prepare(absl::StrCat("SELECT workload_key, target, device_model, round, sketch, decisions,"
                                              " predicted FROM ",
@@ -321,7 +308,7 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
 }
 
 absl::Status RoundStore::Forget(const std::string& run) {
-  return Write([&](Database& db, bool) -> absl::Status {
+  return db_.Writing([&](Database& db, bool) -> absl::Status {
     for (const char* table : {"trials", "searches", "begun", "runs"}) {
       ASSIGN_OR_RETURN(Statement erase, db.Prepare(absl::StrCat("DELETE FROM ", prefix_, table, " WHERE run=?")));
       erase.BindText(1, run);

@@ -28,11 +28,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/mutex.h"
+#include "db/locked_database.h"
 
 namespace diapason {
-
-class Database;
 
 struct ProposedTrial {
   std::string workload_key, target, device_model;
@@ -94,15 +92,9 @@ class RoundStore {
   absl::Status Damaged(const Database& db, const char* how) const;
   // `again`: some may be there already.
   absl::Status AddTrials(Database& db, const std::string& run, const std::vector<ProposedTrial>& trials, bool again);
-  // Runs `change` in a transaction of the database, which it is given.
-  template <typename Change>
-  absl::Status Write(const Change& change);
-  template <typename Read>
-  auto Reading(const Read& read);
 
   const std::string prefix_;  // of the tables' names
-  Mutex mutex_;
-  const std::unique_ptr<Database> db_ ABSL_PT_GUARDED_BY(mutex_);
+  LockedDatabase db_;
 };
 
 }  // namespace diapason

@@ -153,8 +153,7 @@ absl::StatusOr<bool> ServiceLease::Impl::IsFree(std::string& holder) {
 
 // The epoch; 0: somebody was faster.
 absl::StatusOr<int64_t> ServiceLease::Impl::TakeFree(const std::string& address) {
-  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<int64_t> {
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+  return WriteTransaction(*db_, [&](bool) -> absl::StatusOr<int64_t> {
     ASSIGN_OR_RETURN(
         Statement take,
         db_->Prepare("UPDATE service_lease SET owner=?1, address=?2, epoch=epoch+1, expires_at=clock_timestamp() + "
@@ -163,10 +162,7 @@ absl::StatusOr<int64_t> ServiceLease::Impl::TakeFree(const std::string& address)
     take.BindText(1, fence->owner);
     take.BindText(2, address);
     take.BindInt(3, lasts_.count());
-    ASSIGN_OR_RETURN(const int64_t epoch, take.RunForInt());
-    if (epoch == 0) return 0;
-    RETURN_IF_ERROR(transaction.Commit());
-    return epoch;
+    return take.RunForInt();
   });
 }
 

@@ -115,10 +115,8 @@ absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
 
 absl::StatusOr<int64_t> History::ChangeCounter() {
   MutexLock lock(impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<int64_t> {
-    impl_->mu.AssertHeld();
-    return impl_->db->ChangeCounter();
-  });
+  Database& db = *impl_->db;
+  return RepeatLost(db, [&](bool) { return db.ChangeCounter(); });
 }
 
 }  // namespace diapason
