@@ -51,12 +51,10 @@ class ServiceClient::Impl {
   // Calls until it works, is refused, or nobody has answered for give_up_seconds.
   template <typename Call>
   absl::Status Insist(std::chrono::milliseconds timeout, const Call& call) {
-    Backoff backoff;
-    const Clock::time_point give_up = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                         std::chrono::duration<double>(options_.give_up_seconds));
-    for (size_t attempts = 1;; ++attempts) {
+    PeerRetry retry(peer_, options_.give_up_seconds);
+    while (true) {
       CallGuard guard;
-      const size_t at = peer_.current();
+      retry.Begin();
       absl::Status status = guard.Run(timeout, call);
       if (absl::IsUnimplemented(status)) {
         return absl::FailedPreconditionError("'" + address_ +
@@ -65,11 +63,10 @@ class ServiceClient::Impl {
       }
       // A service that goes down cancels the calls that it has.
       if (!IsTransient(status) && !absl::IsCancelled(status)) return status;
-      peer_.Failed(at);
-      if (attempts % peer_.addresses() != 0) continue;
-      std::chrono::milliseconds wait = backoff.Next();
-      if (Clock::now() + wait > give_up) return NoAnswer("service", address_, status, options_.credentials);
-      std::this_thread::sleep_for(wait);
+      retry.NextAddress();
+      const std::optional<std::chrono::milliseconds> wait = retry.Pause();
+      if (!wait.has_value()) return NoAnswer("service", address_, status, options_.credentials);
+      std::this_thread::sleep_for(*wait);
     }
   }
 

@@ -199,8 +199,8 @@ bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
 }
 
 void WorkerAgent::Impl::LeaseLoop() {
-  Backoff backoff;
-  for (size_t attempts = 1;; ++attempts) {
+  PeerRetry retry(*peer_);
+  while (true) {
     v1::LeaseRequest request;
     bool registered = false;
     {
@@ -212,13 +212,13 @@ void WorkerAgent::Impl::LeaseLoop() {
       registered = !session_.empty();
     }
     v1::LeaseResponse response;
-    const size_t at = peer_->current();
+    retry.Begin();
     absl::Status status =
         !registered ? Register() : lease_call_.Run(kLeaseWait + kAgentCallTimeout, [&](grpc::ClientContext& context) {
           return (*stub_)->Lease(&context, request, &response);
         });
     if (status.ok()) {
-      backoff.Reset();
+      retry.Reset();
       if (registered) Take(response);
       continue;
     }
@@ -227,8 +227,8 @@ void WorkerAgent::Impl::LeaseLoop() {
       continue;
     }
     // A tracker that goes down cancels the calls that it has.
-    if (IsTransient(status) || absl::IsCancelled(status)) peer_->Failed(at);
-    if (attempts % peer_->addresses() == 0 && !Sleep(backoff.Next())) return;
+    if (IsTransient(status) || absl::IsCancelled(status)) retry.NextAddress();
+    if (!Sleep(*retry.Pause())) return;
   }
 }
 

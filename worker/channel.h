@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -118,6 +119,43 @@ class Backoff {
  private:
   int64_t next_ = 100;
   std::mt19937_64 random_{std::random_device{}()};
+};
+
+// When to call a peer again that did not answer: its next address at once, and after a pause once all of them were
+// tried. One thread at a time; the peer outlives it.
+class PeerRetry {
+ public:
+  // `give_up_seconds`: from now on; nothing: never.
+  explicit PeerRetry(Peer& peer, std::optional<double> give_up_seconds = std::nullopt) : peer_(peer) {
+    if (!give_up_seconds.has_value()) return;
+    give_up_ =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*give_up_seconds));
+  }
+
+  // Before each call.
+  void Begin() {
+    ++attempts_;
+    called_ = peer_.current();
+  }
+  // The address that was called did not answer.
+  void NextAddress() { peer_.Failed(called_); }
+  // How long to wait before the next call: zero while there are addresses that were not tried since the last pause.
+  // Nothing: it is time to give up.
+  std::optional<std::chrono::milliseconds> Pause() {
+    if (attempts_ % peer_.addresses() != 0) return std::chrono::milliseconds(0);
+    const std::chrono::milliseconds wait = backoff_.Next();
+    if (give_up_.has_value() && Clock::now() + wait > *give_up_) return std::nullopt;
+    return wait;
+  }
+  // After an answer: pauses are short again.
+  void Reset() { backoff_.Reset(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Peer& peer_;
+  std::optional<Clock::time_point> give_up_;
+  Backoff backoff_;
+  size_t attempts_ = 0, called_ = 0;
 };
 
 // What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and how to fix

@@ -178,12 +178,10 @@ class MeasureClient::Impl {
 template <typename Call>
 absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call,
                                          double give_up_seconds) {
-  Backoff backoff;
-  Clock::time_point give_up =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_seconds));
-  for (size_t attempts = 1;; ++attempts) {
+  PeerRetry retry(peer_, give_up_seconds);
+  while (true) {
     std::string used = queue();
-    const size_t at = peer_.current();
+    retry.Begin();
     absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
     // A tracker that goes down cancels the calls that it has; we cancel ours only when we stop, which Sleep sees.
     auto passes = [](const absl::Status& s) { return IsTransient(s) || absl::IsCancelled(s); };
@@ -193,11 +191,10 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
       return status;
     if (status.ok()) continue;
     if (!passes(status)) return status;
-    peer_.Failed(at);
-    if (attempts % peer_.addresses() != 0) continue;
-    std::chrono::milliseconds wait = backoff.Next();
-    if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status, options_.credentials);
-    if (!Sleep(wait)) return absl::CancelledError("stopping");
+    retry.NextAddress();
+    const std::optional<std::chrono::milliseconds> wait = retry.Pause();
+    if (!wait.has_value()) return NoAnswer("tracker", address_, status, options_.credentials);
+    if (!Sleep(*wait)) return absl::CancelledError("stopping");
   }
 }
 

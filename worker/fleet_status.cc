@@ -57,12 +57,11 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
                                            const std::shared_ptr<const ClientCredentials>& credentials) {
   Peer peer(tracker, credentials);
   const PeerStub<v1::Tracker> stub(peer);
-  auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds);
-  Backoff backoff;
+  PeerRetry retry(peer, wait_seconds);
   v1::ListWorkersResponse response;
-  for (size_t attempts = 1;; ++attempts) {
+  while (true) {
     CallGuard call;
-    const size_t at = peer.current();
+    retry.Begin();
     absl::Status status = ListAllWorkers(
         [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
           return call.Run(kStatusCallTimeout,
@@ -71,11 +70,10 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
         response);
     if (status.ok()) break;
     if (!IsTransient(status)) return status;
-    peer.Failed(at);
-    if (attempts % peer.addresses() != 0) continue;
-    std::chrono::milliseconds wait = backoff.Next();
-    if (std::chrono::steady_clock::now() + wait > until) return NoAnswer("tracker", tracker, status, credentials);
-    std::this_thread::sleep_for(wait);
+    retry.NextAddress();
+    const std::optional<std::chrono::milliseconds> wait = retry.Pause();
+    if (!wait.has_value()) return NoAnswer("tracker", tracker, status, credentials);
+    std::this_thread::sleep_for(*wait);
   }
   FleetStatus status;
   for (const v1::ModelStatus& m : response.models())
