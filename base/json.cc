@@ -17,4 +17,16 @@ std::optional<int64_t> JsonInt(const Json& item, int64_t min, int64_t max) {
   return value;
 }
 
+std::optional<std::vector<int32_t>> JsonInt32List(const Json& list) {
+  if (!list.is_array()) return std::nullopt;
+  std::vector<int32_t> values;
+  for (const Json& item : list) {
+    const std::optional<int64_t> value =
+        JsonInt(item, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+    if (!value.has_value()) return std::nullopt;
+    values.push_back(static_cast<int32_t>(*value));
+  }
+  return values;
+}
+
 }  // namespace diapason

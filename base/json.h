@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace diapason {
 
@@ -26,5 +27,8 @@ std::string JsonText(const Json& json, const JsonStyle& style = {});
 // The value of a JSON number without fraction that lies from `min` to `max`; nothing otherwise.
 std::optional<int64_t> JsonInt(const Json& item, int64_t min = std::numeric_limits<int64_t>::min(),
                                int64_t max = std::numeric_limits<int64_t>::max());
+
+// The elements of a JSON list of 32-bit integers; nothing where it is anything else.
+std::optional<std::vector<int32_t>> JsonInt32List(const Json& list);
 
 }  // namespace diapason

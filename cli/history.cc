@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "cli/action.h"
 #include "cli/command.h"
 #include "cli/compiler_hooks.h"
 #include "cli/document.h"
@@ -235,28 +236,23 @@ absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-using HistoryBody = absl::Status (*)(const HistoryFlags&, Session&);
-
-CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<HistoryFlags>& flags,
-                    const char* name, const char* help, HistoryBody body) {
-  CLI::App* action = command->add_subcommand(name, help);
-  action->add_option("HISTORY", flags->history, "The history: a file, or postgresql://...")->required()->type_name("");
-  action->add_flag("--json", flags->json, "One JSON document instead of text");
-  action->callback(
-      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
-  return action;
-}
-
 }  // namespace
 
 void AddHistory(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("history", "Look into, check, export, import, copy or prune a history");
   command->require_subcommand(1);
   auto flags = std::make_shared<HistoryFlags>();
-  AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
-  AddAction(command, chosen, flags, "check", "Read everything and report what is damaged", RunCheck);
+  const auto add = [&](const char* name, const char* help, absl::Status (*body)(const HistoryFlags&, Session&)) {
+    CLI::App* action = AddAction(command, chosen, flags, name, help, body);
+    action->add_option("HISTORY", flags->history, "The history: a file, or postgresql://...")
+        ->required()
+        ->type_name("");
+    return action;
+  };
+  add("info", "What the history holds", RunInfo);
+  add("check", "Read everything and report what is damaged", RunCheck);
 
-  CLI::App* write = AddAction(command, chosen, flags, "export", "Write the records as JSON lines", RunExport);
+  CLI::App* write = add("export", "Write the records as JSON lines", RunExport);
   write
       ->add_option(
           "--format", flags->format,
@@ -272,14 +268,14 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   write->add_flag("--with-host", flags->with_host,
                   "Include the name of the host that measured, which is left out otherwise");
 
-  CLI::App* read = AddAction(command, chosen, flags, "import", "Add the records of JSON lines", RunImport);
+  CLI::App* read = add("import", "Add the records of JSON lines", RunImport);
   read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");
   read->add_flag("--skip-damaged", flags->skip_damaged, "Import the good lines, instead of nothing");
 
-  CLI::App* copy = AddAction(command, chosen, flags, "copy", "Add all of a history to another, which is made", RunCopy);
+  CLI::App* copy = add("copy", "Add all of a history to another, which is made", RunCopy);
   copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
-  CLI::App* best = AddAction(command, chosen, flags, "prune", "Keep only the best records", RunDistill);
+  CLI::App* best = add("prune", "Keep only the best records", RunDistill);
   AddWhole(best, "--keep", &flags->keep, 1, std::numeric_limits<int64_t>::max(),
            "How many of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");

@@ -17,6 +17,7 @@
 #include "api/import.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "cli/action.h"
 #include "cli/command.h"
 #include "cli/compiler_hooks.h"
 #include "cli/document.h"
@@ -301,17 +302,6 @@ absl::Status RunAdd(const RecordsFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-using RecordsBody = absl::Status (*)(const RecordsFlags&, Session&);
-
-CLI::App* AddRecordsAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<RecordsFlags>& flags,
-                           const char* name, const char* help, RecordsBody body) {
-  CLI::App* action = command->add_subcommand(name, help);
-  action->add_flag("--json", flags->json, "One JSON document instead of text");
-  action->callback(
-      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
-  return action;
-}
-
 }  // namespace
 
 void AddRecords(CLI::App& app, CommandBody& chosen) {
@@ -327,15 +317,15 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
     action->add_option("FILE", flags->files, "Files of records (default: those that come with Diapason)")
         ->type_name("");
   };
-  CLI::App* list = AddRecordsAction(command, chosen, flags, "list", "What the files hold", RunList);
+  CLI::App* list = AddAction(command, chosen, flags, "list", "What the files hold", RunList);
   add_files(list);
   list->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  CLI::App* check = AddRecordsAction(command, chosen, flags, "check",
-                                     "Read the files and replay and lower each schedule; nothing is run", RunCheck);
+  CLI::App* check = AddAction(command, chosen, flags, "check",
+                              "Read the files and replay and lower each schedule; nothing is run", RunCheck);
   add_files(check);
-  CLI::App* add = AddRecordsAction(
-      command, chosen, flags, "add",
-      "Put the best verified records of a history into a file, without host and command lines", RunAdd);
+  CLI::App* add =
+      AddAction(command, chosen, flags, "add",
+                "Put the best verified records of a history into a file, without host and command lines", RunAdd);
   add->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
   add->add_option("--out", flags->out, "File to make, or to add to: it keeps the best of both")
       ->required()

@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little, "model files are littl
 
 constexpr char kMagic[] = "diapason cost model, format ";
 constexpr int kFormat = 1;
-constexpr char kMend[] = "name another file or remove it, a new model is trained from the history";
+constexpr char kHowToFix[] = "name another file or remove it, a new model is trained from the history";
 
 // FNV-1a over 64 bits: against damage, not against malice.
 uint64_t Checksum(const std::string& bytes) {
@@ -137,7 +137,7 @@ absl::Status Errno(const std::string& what, const std::string& path) {
 }
 
 absl::Status Damaged(const std::string& path) {
-  return absl::DataLossError(absl::StrCat("the cost model ", path, " is damaged: ", kMend));
+  return absl::DataLossError(absl::StrCat("the cost model ", path, " is damaged: ", kHowToFix));
 }
 
 struct Header {
@@ -215,8 +215,8 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_ver
   if (!magic || magic->rfind(kMagic, 0) != 0 || !absl::SimpleAtoi(magic->substr(sizeof kMagic - 1), &format))
     return Damaged(path);
   if (format != kFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the cost model ", path, " has format ", format, ", this program reads ", kFormat, ": ", kMend));
+    return absl::FailedPreconditionError(absl::StrCat("the cost model ", path, " has format ", format,
+                                                      ", this program reads ", kFormat, ": ", kHowToFix));
   }
   const std::optional<std::string> checksum = TakeLine(text, &at);
   const std::string body = text.substr(at);
@@ -229,7 +229,7 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_ver
     return absl::FailedPreconditionError(
         absl::StrCat("the cost model ", path, " was trained on version ", header.feature_version, " of the features (",
                      header.num_features, " of them) for ", header.target_kind, ", this run needs version ",
-                     feature_version, " (", num_features, ") for ", target_kind, ": ", kMend));
+                     feature_version, " (", num_features, ") for ", target_kind, ": ", kHowToFix));
   }
   ModelFile file;
   file.feature_version = feature_version;

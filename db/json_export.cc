@@ -9,12 +9,11 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "db/history_impl.h"
+#include "db/json_line.h"
 #include "db/text.h"
 
 namespace diapason {
 namespace {
-
-constexpr int64_t kFormat = 1;
 
 Json RunJson(const TuningRun& run) {
   return {{"uuid", run.uuid},       {"command_line", run.command_line}, {"seed", run.seed},        {"host", run.host},
@@ -41,7 +40,7 @@ Json OutcomeJson(const MeasureError& error) {
 
 Json RecordJson(const TuningRecord& record) {
   Json json;
-  json["format"] = kFormat;
+  json["format"] = kLineFormat;
   json["uuid"] = record.uuid;
   json["workload_key"] = record.workload_key;
   json["task_name"] = record.task_name;
@@ -124,7 +123,7 @@ absl::Status ExportRecord(std::ostream& out, const TuningRecord& record, Context
 // Runs and workloads that no record has carried.
 absl::Status ExportRest(Database& db, std::ostream& out, const Context& context) {
   for (const auto& [id, run] : context.runs) {
-    if (context.runs_written.count(id) == 0) RETURN_IF_ERROR(WriteLine(out, {{"format", kFormat}, {"run", run}}));
+    if (context.runs_written.count(id) == 0) RETURN_IF_ERROR(WriteLine(out, {{"format", kLineFormat}, {"run", run}}));
   }
   ASSIGN_OR_RETURN(Statement workloads, db.Prepare("SELECT workload_key, dag FROM workloads ORDER BY workload_key"));
   while (true) {
@@ -132,7 +131,7 @@ absl::Status ExportRest(Database& db, std::ostream& out, const Context& context)
     if (!row) return absl::OkStatus();
     const std::string key = workloads.Bytes(0);
     if (context.workloads_written.count(key) != 0) continue;
-    Json json = {{"format", kFormat}, {"workload_key", key}};
+    Json json = {{"format", kLineFormat}, {"workload_key", key}};
     AddWorkload(json, context, key, workloads.Bytes(1));
     RETURN_IF_ERROR(WriteLine(out, json));
   }

@@ -13,7 +13,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kLineFormat = 1;
 // No record comes near it; a file without line ends must not fill the memory.
 constexpr size_t kMaxLineBytes = size_t{256} << 20;
 
@@ -140,12 +139,9 @@ void ParseClocks(Fields fields, Clocks& clocks) {
 }
 
 void ParseDecisions(Fields& fields, std::vector<int32_t>& decisions) {
-  for (const Json& item : fields.List("decisions")) {
-    const std::optional<int64_t> value =
-        JsonInt(item, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
-    if (!value.has_value()) return fields.Complain("'decisions' holds something that is no 32-bit integer");
-    decisions.push_back(static_cast<int32_t>(*value));
-  }
+  std::optional<std::vector<int32_t>> list = JsonInt32List(fields.List("decisions"));
+  if (!list.has_value()) return fields.Complain("'decisions' holds something that is no 32-bit integer");
+  decisions = *std::move(list);
 }
 
 void ParseVerification(Fields& fields, TuningRecord& record) {

@@ -1,6 +1,7 @@
 // The lines of exported JSON, as docs/history.md describes them.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -10,6 +11,9 @@
 #include "db/history.h"
 
 namespace diapason {
+
+// Of the lines that are written, and the one that is read.
+inline constexpr int64_t kLineFormat = 1;
 
 // What a line holds: a record with its workload, run and networks, or a part of these.
 struct HistoryLine {

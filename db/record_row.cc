@@ -53,21 +53,14 @@ void AddOutcome(Fingerprint& print, const Outcome& outcome) {
   }
 }
 
-// A JSON array of numbers, each in the range of T. Nothing for any other text.
-template <typename T>
-std::optional<std::vector<T>> ParseNumbers(const std::string& text) {
+// A JSON list of numbers. Nothing for any other text.
+std::optional<std::vector<double>> ParseNumbers(const std::string& text) {
   const Json json = ParseJson(text);
   if (!json.is_array()) return std::nullopt;
-  std::vector<T> numbers;
+  std::vector<double> numbers;
   for (const auto& item : json) {
-    if constexpr (std::is_integral_v<T>) {
-      const std::optional<int64_t> value = JsonInt(item, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
-      if (!value.has_value()) return std::nullopt;
-      numbers.push_back(static_cast<T>(*value));
-    } else {
-      if (!item.is_number()) return std::nullopt;
-      numbers.push_back(item.template get<T>());
-    }
+    if (!item.is_number()) return std::nullopt;
+    numbers.push_back(item.get<double>());
   }
   return numbers;
 }
@@ -77,7 +70,7 @@ absl::Status Damage(const std::string& reason) { return absl::DataLossError(reas
 absl::StatusOr<Timing> ReadTiming(const Statement& row, int median, int samples, int number, int stopped_early,
                                   int build, int run) {
   Timing timing;
-  std::optional<std::vector<double>> parsed = ParseNumbers<double>(row.Bytes(samples));
+  std::optional<std::vector<double>> parsed = ParseNumbers(row.Bytes(samples));
   if (!parsed.has_value() || parsed->empty()) return Damage("its samples are no list of numbers");
   timing.samples = *std::move(parsed);
   timing.number = row.Int(number);
@@ -167,7 +160,7 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   record.view = row.Bytes(9);
   record.sketch = row.Bytes(10);
   record.schedule = row.Bytes(11);
-  std::optional<std::vector<int32_t>> decisions = ParseNumbers<int32_t>(row.Bytes(12));
+  std::optional<std::vector<int32_t>> decisions = JsonInt32List(ParseJson(row.Bytes(12)));
   if (!decisions.has_value()) return Damage("its decisions are no list of 32-bit integers");
   record.decisions = *std::move(decisions);
   record.decision_hash = static_cast<uint64_t>(row.Int(13));

@@ -39,18 +39,6 @@ CREATE TABLE begun(
 CREATE TABLE runs(run TEXT PRIMARY KEY NOT NULL, began INTEGER NOT NULL) STRICT;
 )";
 
-std::optional<std::vector<int32_t>> ToDecisions(const Json& json) {
-  if (!json.is_array()) return std::nullopt;
-  std::vector<int32_t> decisions;
-  for (const auto& number : json) {
-    const std::optional<int64_t> value =
-        JsonInt(number, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
-    if (!value) return std::nullopt;
-    decisions.push_back(static_cast<int32_t>(*value));
-  }
-  return decisions;
-}
-
 // {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large":
 // []}: of a sample the place of its sketch, and its decisions.
 std::string MemoryText(const SearchMemory& memory) {
@@ -91,7 +79,7 @@ bool ParseMemory(const std::string& text, SearchMemory* memory) {
   memory->rounds = *JsonInt(json["rounds"]);
   memory->exhausted = json["exhausted"].get<bool>();
   for (const auto& sample : json["samples"]) {
-    std::optional<std::vector<int32_t>> numbers = ToDecisions(sample);
+    std::optional<std::vector<int32_t>> numbers = JsonInt32List(sample);
     if (!numbers.has_value() || numbers->empty() || (*numbers)[0] < 0 ||
         static_cast<size_t>((*numbers)[0]) >= sketches.size())
       return false;
@@ -299,7 +287,7 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
       trial.device_model = select.Bytes(2);
       trial.round = select.Int(3);
       trial.sketch = select.Bytes(4);
-      std::optional<std::vector<int32_t>> decisions = ToDecisions(ParseJson(select.Bytes(5)));
+      std::optional<std::vector<int32_t>> decisions = JsonInt32List(ParseJson(select.Bytes(5)));
       if (!decisions.has_value()) return Damaged(db, "decisions are no list of integers");
       trial.decisions = *std::move(decisions);
       if (!select.IsNull(6)) trial.predicted = select.Real(6);

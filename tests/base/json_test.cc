@@ -30,6 +30,11 @@ TEST(Json, IntegersDoNotWrapAround) {
   EXPECT_EQ(JsonInt(ParseJson("\"1\"")), std::nullopt);
   EXPECT_EQ(JsonInt(ParseJson("8"), 0, 7), std::nullopt);
   EXPECT_THAT(JsonInt(ParseJson("-1"), -1, 7), testing::Optional(-1));
+
+  EXPECT_EQ(JsonInt32List(ParseJson("[]")), std::vector<int32_t>());
+  EXPECT_EQ(JsonInt32List(ParseJson("[1, -2147483648]")), (std::vector<int32_t>{1, INT32_MIN}));
+  for (const char* other : {"[1, 2147483648]", "[1.0]", "[null]", "{}", "1", "["})
+    EXPECT_EQ(JsonInt32List(ParseJson(other)), std::nullopt) << other;
 }
 
 }  // namespace
