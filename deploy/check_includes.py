@@ -10,9 +10,10 @@ import pathlib
 import re
 import sys
 
+import includes
+
 TABLE = "docs/architecture.md"
 SUFFIXES = (".c", ".cc", ".h", ".hpp")
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 NAME = re.compile(r"`([^`]+)`")
 GENERATED = {"diapason/v1": "proto/diapason/v1"}  # headers that protoc makes
 
@@ -40,10 +41,8 @@ def included_folder(root, name, folders):
     for prefix, folder in GENERATED.items():
         if name.startswith(prefix + "/"):
             return folder
-    for path in (name, "include/" + name):
-        if (root / path).is_file():
-            return folder_of(path, folders)
-    return None
+    path = includes.find(root, name)
+    return None if path is None else folder_of(path.relative_to(root).as_posix(), folders)
 
 
 def circles(allowed):
@@ -77,7 +76,7 @@ def problems(root):
             if folder is None:
                 found.append(f"{name} is in no folder of the table in {TABLE}: add a row for its folder")
                 continue
-            for header in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            for header in includes.names(path):
                 other = included_folder(root, header, allowed)
                 if other is None or other == folder:
                     continue

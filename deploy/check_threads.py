@@ -17,14 +17,15 @@ import shutil
 import subprocess
 import sys
 
+import includes
+
 COMPILERS = ("clang++-14", "clang++")
 HEADER = "base/mutex.h"
 OUTSIDE = ("tests", "bench", "examples")
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 KEPT = re.compile(r"-(I|D|isystem|std=)")
 
 
-class Includes:
+class Reach:
     """Which files include the header, directly or not."""
 
     def __init__(self, root):
@@ -34,10 +35,8 @@ class Includes:
     def reach(self, path):
         if path not in self.known:
             self.known[path] = False  # while it is being looked at: headers may include each other
-            text = path.read_text(encoding="utf-8")
-            names = ((pathlib.Path(name), self.root / name, self.root / "include" / name) for name in INCLUDE.findall(text))
-            found = (next((place for place in places if place.is_absolute() and place.is_file()), None) for places in names)
-            self.known[path] = any([self.reach(place) for place in found if place is not None])
+            headers = (includes.find(self.root, name) for name in includes.names(path))
+            self.known[path] = any([self.reach(header) for header in headers if header is not None])
         return self.known[path]
 
 
@@ -67,17 +66,17 @@ def main():
     commands = build / "compile_commands.json"
     if not commands.is_file():
         sys.exit(f"deploy/check_threads.py: there is no {commands}; run cmake -S . -B {build} first")
-    includes = Includes(root)
+    reach = Reach(root)
     units = []
     for entry in json.loads(commands.read_text(encoding="utf-8")):
         path = pathlib.Path(entry["file"])
         sources = [path]
         if path.is_relative_to(build):  # several sources compiled as one, or what protoc made
-            sources = [pathlib.Path(name) for name in INCLUDE.findall(path.read_text(encoding="utf-8"))] if path.is_file() else []
+            sources = [pathlib.Path(name) for name in includes.names(path)] if path.is_file() else []
         sources = [source for source in sources if source.suffix == ".cc" and source.is_relative_to(root) and not source.is_relative_to(build)]
         if any(source.relative_to(root).parts[0] in OUTSIDE for source in sources):
             continue
-        if any([includes.reach(source) for source in sources]):
+        if any([reach.reach(source) for source in sources]):
             units.append(entry)
     if not units:
         sys.exit(f"deploy/check_threads.py: no unit of {commands} includes {HEADER}")
