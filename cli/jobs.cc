@@ -107,8 +107,11 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const Servic
   if (!flags.launch.given()) return nullptr;
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--service", client.tracker(), flags.security));
   StartLog({});
-  return StartWorkers(flags.launch, client.tracker(), client.tracker(), credentials,
-                      absl::StrCat("job ", job, " of ", flags.service), [used_up] { *used_up = true; });
+  return StartWorkers(flags.launch, {.tracker = client.tracker(),
+                                     .status = client.tracker(),
+                                     .credentials = credentials,
+                                     .owner = absl::StrCat("job ", job, " of ", flags.service),
+                                     .used_up = [used_up] { *used_up = true; }});
 }
 
 // How a job ended, as the exit of the command that followed it.
@@ -379,24 +382,6 @@ void AddJobFlags(CLI::App* command, JobFlags* flags) {
 
 using JobBody = absl::Status (*)(const JobFlags&, Session&);
 
-CLI::App* AddJobCommand(CLI::App* jobs, CommandBody& chosen, const std::string& name, const std::string& help,
-                        JobBody body, const std::shared_ptr<JobFlags>& flags) {
-  CLI::App* command = jobs->add_subcommand(name, help);
-  if (name == "delete") {
-    command->add_option("JOBS", flags->jobs, "Ids of jobs that have ended, as `diapason jobs list` shows them")
-        ->required()
-        ->type_name("");
-  } else if (name != "list") {
-    command->add_option("JOB", flags->job, "Id of the job, as `diapason jobs list` shows it")
-        ->required()
-        ->type_name("");
-  }
-  AddJobFlags(command, flags.get());
-  command->callback(
-      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
-  return command;
-}
-
 }  // namespace
 
 void AddSubmit(CLI::App& app, CommandBody& chosen) {
@@ -417,14 +402,29 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   CLI::App* jobs = app.add_subcommand("jobs", "Show and manage the jobs of a service");
   jobs->require_subcommand(1);
   auto flags = std::make_shared<JobFlags>();
-  AddJobCommand(jobs, chosen, "list", "All jobs, newest first", &RunList, flags);
-  AddJobCommand(jobs, chosen, "show", "One job: its state, its tasks and what was warned of", &RunShow, flags);
-  AddLaunchFlags(AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags),
-                 &flags->launch);
-  AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
-  AddJobCommand(jobs, chosen, "delete", "Forget jobs that have ended; what they measured stays in the history",
-                &RunDelete, flags);
-  CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Resume a job that has ended", &RunResume, flags);
+  const auto add = [&](const char* name, const char* help, JobBody body) {
+    CLI::App* command = jobs->add_subcommand(name, help);
+    AddJobFlags(command, flags.get());
+    command->callback(
+        [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
+    return command;
+  };
+  const auto add_for_one = [&](const char* name, const char* help, JobBody body) {
+    CLI::App* command = add(name, help, body);
+    command->add_option("JOB", flags->job, "Id of the job, as `diapason jobs list` shows it")
+        ->required()
+        ->type_name("");
+    return command;
+  };
+  add("list", "All jobs, newest first", &RunList);
+  add_for_one("show", "One job: its state, its tasks and what was warned of", &RunShow);
+  AddLaunchFlags(add_for_one("watch", "Follow a job; Ctrl-C leaves it running", &RunWatch), &flags->launch);
+  add_for_one("cancel", "End a job; what it measured is kept", &RunCancel);
+  add("delete", "Forget jobs that have ended; what they measured stays in the history", &RunDelete)
+      ->add_option("JOBS", flags->jobs, "Ids of jobs that have ended, as `diapason jobs list` shows them")
+      ->required()
+      ->type_name("");
+  CLI::App* resume = add_for_one("resume", "Resume a job that has ended", &RunResume);
   AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
            "New limit, measurements in the history included (default: as before)");
 }

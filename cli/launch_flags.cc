@@ -175,14 +175,11 @@ absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& advice) {
                                              " allows no more; see in their output what ends them, ", advice));
 }
 
-absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
-                                                         const std::string& ask,
-                                                         std::shared_ptr<const ClientCredentials> credentials,
-                                                         const std::string& owner, std::function<void()> used_up) {
+absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, WorkersPurpose purpose) {
   if (!flags.given()) return nullptr;
   ASSIGN_OR_RETURN(LaunchOptions launch, OptionsOf(flags));
-  launch.label = LabelOf(owner);
-  launch.command = {"worker", "--tracker", tracker};
+  launch.label = LabelOf(purpose.owner);
+  launch.command = {"worker", "--tracker", purpose.tracker};
   for (const std::string& word : Words(flags.worker_args)) launch.command.push_back(word);
   ASSIGN_OR_RETURN(const std::unique_ptr<Launcher> launcher, MakeLauncher(launch));
   RETURN_IF_ERROR(launcher->Check());  // with the label
@@ -192,17 +189,17 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
   pool.max_workers = static_cast<int>(Most(flags));
   pool.max_replaced = static_cast<int>(flags.max_replaced);
   pool.shrink_after_seconds = flags.shrink_after;
-  pool.demand = [ask, credentials]() -> absl::StatusOr<int64_t> {
-    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(ask, 1, credentials));
+  pool.demand = [purpose]() -> absl::StatusOr<int64_t> {
+    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(purpose.status, 1, purpose.credentials));
     int64_t demand = 0;
     for (const FleetStatus::Queue& queue : status.queues) demand += queue.pending + queue.leased;
     return demand;
   };
-  pool.others = [ask, credentials]() -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(ask, 1, credentials));
+  pool.others = [purpose]() -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(purpose.status, 1, purpose.credentials));
     return !status.devices.empty();
   };
-  pool.used_up = std::move(used_up);
+  pool.used_up = std::move(purpose.used_up);
   return std::make_unique<WorkerPool>([launch] { return MakeLauncher(launch).value(); }, std::move(pool));
 }
 

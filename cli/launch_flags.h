@@ -41,16 +41,20 @@ std::string OwnerOfFile(const std::string& path);
 // Why a command stops when its workers are used up. `advice`: what became of its work, and how to resume it.
 absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& advice);
 
-// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the
-// workers are for; their label is derived from it, so that the next command with the same one finds them again. Null
-// without
-// --launch. `used_up` is called once, on a thread of the pool, when all of them are lost, --max-replaced allows no
-// more, and the tracker knows no other worker. Errors: those of CheckLaunchFlags about files and this host. REQUIRES:
+// What the workers of a command are for.
+struct WorkersPurpose {
+  std::string tracker;  // that they connect to
+  std::string status;   // address that this process asks for the tracker's state, with `credentials`
+  std::shared_ptr<const ClientCredentials> credentials;
+  // Their label is derived from it, so that the next command with the same one finds them again.
+  std::string owner;
+  // Called once, on a thread of the pool, when all workers are lost, --max-replaced allows no more, and the tracker
+  // knows no other worker. May be null.
+  std::function<void()> used_up;
+};
+
+// Starts the pool; null without --launch. Errors: those of CheckLaunchFlags about files and this host. REQUIRES:
 // CheckLaunchFlags is OK.
-absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
-                                                         const std::string& ask,
-                                                         std::shared_ptr<const ClientCredentials> credentials,
-                                                         const std::string& owner,
-                                                         std::function<void()> used_up = nullptr);
+absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, WorkersPurpose purpose);
 
 }  // namespace diapason

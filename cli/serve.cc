@@ -208,10 +208,13 @@ absl::Status Serving::Act(ServiceLease* lease) {
     lease->SetAddress(AddressForOthers(server->address()));
     LogEvent(LogLevel::kInfo, "lease_taken", {{"address", server->address()}});
   }
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<WorkerPool> pool,
-      StartWorkers(flags_.launch, flags_.tracker.empty() ? AddressForOthers(server->address()) : flags_.tracker,
-                   server->tracker(), credentials, OwnerOfFile(flags_.history)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
+                   StartWorkers(flags_.launch, {.tracker = flags_.tracker.empty() ? AddressForOthers(server->address())
+                                                                                  : flags_.tracker,
+                                                .status = server->tracker(),
+                                                .credentials = credentials,
+                                                .owner = OwnerOfFile(flags_.history),
+                                                .used_up = nullptr}));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags_.service, [&server] { return server->Metrics(); }));
   if (self_check_ == nullptr) {

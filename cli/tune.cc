@@ -345,8 +345,11 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, st
   if (!flags.launch.given()) return nullptr;
   ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   StartLog({});
-  return StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, OwnerOfFile(flags.history),
-                      std::move(used_up));
+  return StartWorkers(flags.launch, {.tracker = flags.tracker,
+                                     .status = flags.tracker,
+                                     .credentials = credentials,
+                                     .owner = OwnerOfFile(flags.history),
+                                     .used_up = std::move(used_up)});
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {

@@ -67,17 +67,17 @@ std::optional<std::vector<double>> ParseNumbers(const std::string& text) {
 
 absl::Status Damage(const std::string& reason) { return absl::DataLossError(reason); }
 
-absl::StatusOr<Timing> ReadTiming(const Statement& row, int median, int samples, int number, int stopped_early,
-                                  int build, int run) {
+// From six columns: median, samples, number, raced_out, build_seconds, run_seconds.
+absl::StatusOr<Timing> ReadTiming(const Statement& row, int first) {
   Timing timing;
-  std::optional<std::vector<double>> parsed = ParseNumbers(row.Bytes(samples));
+  std::optional<std::vector<double>> parsed = ParseNumbers(row.Bytes(first + 1));
   if (!parsed.has_value() || parsed->empty()) return Damage("its samples are no list of numbers");
   timing.samples = *std::move(parsed);
-  timing.number = row.Int(number);
-  timing.stopped_early = row.Int(stopped_early) != 0;
-  timing.build_seconds = row.Real(build);
-  timing.run_seconds = row.Real(run);
-  if (row.Real(median) != MedianSeconds(timing)) return Damage("its median is not that of its samples");
+  timing.number = row.Int(first + 2);
+  timing.stopped_early = row.Int(first + 3) != 0;
+  timing.build_seconds = row.Real(first + 4);
+  timing.run_seconds = row.Real(first + 5);
+  if (row.Real(first) != MedianSeconds(timing)) return Damage("its median is not that of its samples");
   return timing;
 }
 
@@ -165,7 +165,7 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   record.decisions = *std::move(decisions);
   record.decision_hash = static_cast<uint64_t>(row.Int(13));
   if (row.IsNull(20)) {
-    ASSIGN_OR_RETURN(record.outcome, ReadTiming(row, 14, 15, 16, 17, 18, 19));
+    ASSIGN_OR_RETURN(record.outcome, ReadTiming(row, 14));
   } else {
     ASSIGN_OR_RETURN(record.outcome, ReadError(row, 20, 21, 22));
   }
