@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<LaunchSecret>> ReadSecrets(const LaunchFlags& flags) 
   return secrets;
 }
 
-// All but who the workers dial and what they are for.
+// All but the tracker of the workers and what they are for.
 absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
   LaunchOptions options;
   options.engine = flags.engine;

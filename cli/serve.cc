@@ -57,7 +57,7 @@ void ForgetOldState(const std::string& state, int64_t epoch) {
   std::ofstream(note, std::ios::trunc) << epoch << "\n";
 }
 
-// Where other hosts reach what listens there: "all addresses" is none that can be dialled.
+// Where other hosts reach what listens there: nobody can connect to "all addresses".
 std::string AddressForOthers(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);

@@ -1,4 +1,4 @@
-// Flags and habits of the commands that run for long and listen or dial (tracker, worker, serve), and of those that
+// Flags and habits of the commands that run for long and listen or connect (tracker, worker, serve), and of those that
 // talk to them.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace diapason {
 // How peers know each other.
 struct SecurityFlags {
   TlsFiles tls;
-  std::string token_file;  // of who dials
+  std::string token_file;  // of who connects
   std::string tokens;      // of who listens
   bool insecure = false;
   bool allow_no_role = false;  // of certificates
@@ -34,7 +34,7 @@ struct ServiceFlags {
   SecurityFlags security;
 };
 
-// --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (who dials), --tokens (who listens) or both.
+// --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (who connects), --tokens (who listens) or both.
 enum class Ends { kDials, kListens, kBoth };
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
 // --log-level, --metrics and those of security.

@@ -61,7 +61,8 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
 void AddTracker(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tracker", "Run the registry of workers and the queue of measurements");
   command->footer(
-      "Workers and tuners dial in. Without --state a tracker that is started again knows nothing of before: workers "
+      "Workers and tuners connect to it. Without --state a tracker that is started again knows nothing of before: "
+      "workers "
       "register "
       "and tuners submit anew by themselves, and what was running is measured again.");
   auto flags = std::make_shared<TrackerFlags>();

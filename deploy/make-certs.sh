@@ -6,7 +6,7 @@
 # DIR/ca.crt, ca.key           the authority; used again when it is there (keep ca.key off the fleet)
 # DIR/PEER.crt, PEER.key       for each PEER (default: tracker service worker client), made anew
 # DIR/tokens                   for --tokens of those that listen: reader, submitter, worker and admin; kept when there
-# DIR/ROLE.token               for --token-file of those that dial
+# DIR/ROLE.token               for --token-file of those that connect
 #
 # A certificate has a role, as the URI urn:diapason:role:ROLE among its alternative names: tracker, service, worker or client.
 # A peer of another name says which: alice:client. Those of trackers and services are for servers and clients, and good for

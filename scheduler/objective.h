@@ -22,8 +22,8 @@ struct NetworkWeight {
   double weight = 1;
 };
 
-// Another way than the usual one is taken when it takes less than this share of its time: of two times that are nearly
-// the same the smaller is as often luck, and each kernel more costs a start.
+// Another alternative than the default fusion is taken when it takes less than this share of its time: of two times
+// that are nearly the same the smaller is as often luck, and each kernel more costs a start.
 inline constexpr double kWorthAnotherWay = 0.97;
 
 // A place at which a network may run one set of tasks or another (compiler/graph/cuts.h). `weights` of its tasks hold

@@ -114,8 +114,8 @@ std::optional<double> TaskScheduler::Value() const {
   return Complete() ? std::optional<double>(objective_.Value(Latencies())) : std::nullopt;
 }
 
-// Whether a task of another way than the usual may have trials: first rounds within their share, later ones while the
-// way may still win, and all of ways that do not win within that share too.
+// Whether a task that only fusion alternatives have may get trials: first rounds within their share, later ones while
+// the way may still win, and all of ways that do not win within that share too.
 bool TaskScheduler::MayGoOn(int task, const std::vector<double>& latencies) const {
   constexpr int64_t kShare = 8;  // of the trials, one in so many
   const bool first = Had(task) < options_.round_size;

@@ -91,7 +91,8 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
 // Each plan is a network of its own for the objective (NameWithSizes), and `network` for the history. Without `only`.
 // REQUIRES: at least one plan.
 TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target);
-// How a network is best cut so far, for people: the boundaries where another way than the usual is best, with that way.
+// For people: the choice points where another alternative than the default fusion is best so far, with that
+// alternative.
 struct WonBoundary {
   std::string boundary, way;
 };

@@ -1,4 +1,5 @@
-// A worker: a Pipeline that takes its work from a tracker (proto/diapason/v1/tracker.proto). Dials out only.
+// A worker: a Pipeline that takes its work from a tracker (proto/diapason/v1/tracker.proto). Only connects; accepts no
+// connections.
 //
 // Two threads: one leases, one reports and renews. A tracker that is away is asked again with backoff, for ever; what
 // runs meanwhile goes on, and its outcomes are reported when the session still lives.

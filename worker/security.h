@@ -23,9 +23,9 @@ struct TlsFiles {
 // role is of no use for another: a worker's cannot pose as a tracker, to which others send their tokens.
 enum class PeerRole : uint8_t {
   kTracker,  // listens
-  kService,  // listens, and dials a tracker
-  kWorker,   // dials
-  kClient,   // dials: people and their commands
+  kService,  // listens, and connects to a tracker
+  kWorker,   // connects
+  kClient,   // connects: people and their commands
 };
 const char* PeerRoleName(PeerRole role);
 // Of a certificate with these URIs; none when it has none, or several.
@@ -41,7 +41,7 @@ struct TlsIdentity {
   bool listens = false;  // TlsUse::listens
   // Peers may show certificates without a role, as deploy/make-certs.sh once made them.
   bool allow_no_role = false;
-  bool any_name = false;  // of the peer: for a process that dials its own port
+  bool any_name = false;  // of the peer: for a process that connects to its own port
 };
 
 struct TlsUse {
@@ -60,7 +60,7 @@ double CertificateExpiry(const std::string& pem);
 // The day, "2027-01-31".
 std::string ExpiryDay(const std::string& pem);
 
-// Of a process that dials. Without TLS: plain text.
+// Of a process that connects. Without TLS: plain text.
 struct ClientCredentials {
   std::optional<TlsIdentity> tls;
   std::string token;  // empty: none

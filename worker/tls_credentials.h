@@ -11,7 +11,7 @@
 
 namespace diapason {
 
-// Of who dials: peers without a certificate of the role tracker or service are left before anything is sent to them.
+// Of who connects: peers without a certificate of the role tracker or service are left before anything is sent to them.
 std::shared_ptr<grpc::ChannelCredentials> ChannelTls(const TlsIdentity& identity);
 
 // Of who listens: peers show a certificate that the authority signed. Its role is checked by each call

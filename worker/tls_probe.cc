@@ -115,7 +115,7 @@ std::string WrongCertificate(long verdict, const std::string& host) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "shows a certificate for other names than '" + host +
-             "': dial it by a name that its certificate has, or make one for this name";
+             "': connect to it by a name that its certificate has, or make one for this name";
     default:
       return "shows a certificate that the authority in --tls-ca did not sign: give the certificate of the authority "
              "that did";

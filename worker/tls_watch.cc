@@ -81,7 +81,7 @@ TlsWatch& TlsWatch::Of(const TlsIdentity& identity) {
     watch = new TlsWatch(identity);
   }
   MutexLock of_watch(watch->mutex_);
-  watch->identity_.listens |= identity.listens;  // who listens and dials needs a certificate for both
+  watch->identity_.listens |= identity.listens;  // who listens and connects needs a certificate for both
   return *watch;
 }
 

@@ -65,7 +65,7 @@ class Authority {
 // socket.
 const std::string& OwnToken();
 
-// The only token of a file, for who dials. Errors as Authority::Load; they name `flag`.
+// The only token of a file, for who connects. Errors as Authority::Load; they name `flag`.
 absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag = "--token-file");
 
 // A file that is a secret: NotFound, or PermissionDenied when others than its owner may read it. `what`: how messages

@@ -33,7 +33,7 @@ enum class Way : uint8_t {
 };
 using Ways = std::map<int, Way>;  // by node
 
-// A node that could be dealt with in other ways.
+// A choice point: a node that could be fused in several ways.
 struct Fork {
   int node = -1;
   Way other = Way::kUsual;

@@ -1,4 +1,4 @@
-// Small built-in networks as packages of compiled default schedules, against the interpreter.
+// Small built-in networks as packages of compiled fallback schedules, against the interpreter.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every operator by its default schedule, compiled and run on a device, against the interpreter.
+// Every operator by its fallback schedule, compiled and run on a device, against the interpreter.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

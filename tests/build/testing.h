@@ -85,7 +85,7 @@ inline Target TestTarget(TargetKind kind) {
   return target;
 }
 
-// Reference kernels write whole tensors: a program for a place is made by the default schedule.
+// Reference kernels write whole tensors: a program for a place is made by the fallback schedule.
 inline absl::StatusOr<Program> ProgramFor(const Task& task, const OutputPlace& place, const Target& target) {
   if (place.whole()) return CompileNaive(task.dag, target);
   const DeviceFacts facts = ResolveFacts(target);

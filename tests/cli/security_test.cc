@@ -111,7 +111,7 @@ TEST_F(SecurityCli, AServiceWithATrackerOfItsOwnNeedsNoTokenForItself) {
   EXPECT_EQ(done.code, 0) << done.err << service.err() << worker->err();
 }
 
-// Who dials first is heard when the other is there, certificates or not.
+// Who connects first is served when the other is there, certificates or not.
 TEST_F(SecurityCli, WhoDialsTooEarlyGetsThrough) {
   Certificates("certs", "service client");
   std::vector<std::string> serve = {"serve",      "--listen", "127.0.0.1:0",       "--history",
@@ -181,13 +181,14 @@ TEST_F(SecurityCli, ACertificateIsForItsNames) {
   ASSERT_EQ(std::system(("(" + elsewhere + ") >/dev/null 2>&1").c_str()), 0);
   auto tracker = Tracker("127.0.0.1:0", Tls("x"));
   const std::string address = tracker->Address();
-  ExpectError(Status(address, Tls("client")),
-              "the tracker at '" + address +
-                  "' shows a certificate for other names than '127.0.0.1': dial it by a name that its certificate has, "
-                  "or make one for this name");
+  ExpectError(
+      Status(address, Tls("client")),
+      "the tracker at '" + address +
+          "' shows a certificate for other names than '127.0.0.1': connect to it by a name that its certificate has, "
+          "or make one for this name");
 }
 
-// Each address is dialled by its own name: a certificate for one is not taken for the other.
+// Each address is checked against its own name: a certificate for one is not taken for the other.
 TEST_F(SecurityCli, OfTwoTrackersEachShowsACertificateForItsOwnAddress) {
   Certificates("certs");
   auto tracker = Tracker("127.0.0.1:0", Tls("tracker"));

@@ -63,7 +63,7 @@ class IncludesTest(unittest.TestCase):
         self.assertIn("top/view.cc is in no folder of the table in docs/architecture.md: add a row for its folder\n", run.stdout)
 
     def test_a_page_without_a_table_is_said(self):
-        self.write("docs/architecture.md", "# The house\n")
+        self.write("docs/architecture.md", "# Architecture\n")
         run = subprocess.run([sys.executable, "-B", DEPLOY / "check_includes.py", self.root], capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stdout), (1, "docs/architecture.md has no table of folders: its rows begin with '| `'\n"))
 

@@ -37,7 +37,7 @@ TEST(Objective, CountsTheWayOfLeastTime) {
   EXPECT_DOUBLE_EQ(sum.Weight(1, {1, 10, 8, 5}), 0);
   EXPECT_DOUBLE_EQ(sum.Weight(2, {1, 10, 8, 5}), 1);
   EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 0}), 1 + 20) << "a way without a time for each task does not count";
-  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 15, 4.9}), 1 + 20) << "hardly faster is not worth another way";
+  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 15, 4.9}), 1 + 20) << "hardly faster is not worth another alternative";
   EXPECT_FALSE(sum.IsOptional(0) || sum.IsOptional(1));
   EXPECT_TRUE(sum.IsOptional(2) && sum.IsOptional(3));
 }
@@ -47,7 +47,7 @@ TEST(Objective, GainsNothingByAWayThatIsClearlyBehind) {
   EXPECT_DOUBLE_EQ(sum.Slope(1, {1, 10, 15, 8}), 2);
   EXPECT_DOUBLE_EQ(sum.Slope(2, {1, 10, 15, 8}), 1) << "23 against 20 may still win";
   EXPECT_DOUBLE_EQ(sum.Slope(2, {1, 10, 15, 11}), 0) << "26 may not";
-  EXPECT_DOUBLE_EQ(sum.Slope(1, {1, 10, 8, 5}), 0) << "nor may the usual way with 20 against 13";
+  EXPECT_DOUBLE_EQ(sum.Slope(1, {1, 10, 8, 5}), 0) << "nor may the default fusion with 20 against 13";
   EXPECT_DOUBLE_EQ(sum.Slope(0, {1, 10, 8, 5}), 1);
 }
 

@@ -333,7 +333,7 @@ TEST(TaskScheduler, AWayThatIsClearlyBehindGetsNoMoreThanItsFirstRounds) {
 TEST(TaskScheduler, AWayThatIsALittleBehindGetsNoMoreThanAShareOfTheTrials) {
   Fixture f = WithAnotherWay(0, 800);
   for (int task = 0; task < 4; ++task) {
-    const double behind = task < 2 ? 1 : 0.55;  // two of them are the other way
+    const double behind = task < 2 ? 1 : 0.55;  // two of them are of the alternative
     f.curves[task].start = behind * 1e-3;
     f.curves[task].floor = behind * 0.5e-3;
     f.curves[task].half = 400;
