@@ -159,8 +159,8 @@ absl::StatusOr<TuneResult> Tune(const TuneOptions& options) {
   result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
   result.stop_reason = tuned.report.stopped;
   result.cancelled = job.stop != nullptr && *job.stop;
-  for (const WonBoundary& won : OtherWaysThatWon(tuned.work, tuned.report))
-    result.fusion_choices.push_back({won.boundary, won.way});
+  for (const NonDefaultFusion& won : NonDefaultFusions(tuned.work, tuned.report))
+    result.fusion_choices.push_back({won.choice_point, won.alternative});
   result.checks = ChecksOf(tuned.checks);
   if (!result.cancelled) result.check_status = Verdict(tuned);
   return result;

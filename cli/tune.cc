@@ -226,12 +226,12 @@ std::string WinnersText(const TuneReport& report) {
 
 // "default fusion at 6 of 8 choice points, else: layer1.0.add: add apart, ...".
 std::string CutText(const TuneReport& report, const TuneWork& work) {
-  const std::vector<WonBoundary> won = OtherWaysThatWon(work, report);
+  const std::vector<NonDefaultFusion> won = NonDefaultFusions(work, report);
   const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "choice point");
   if (won.empty()) return absl::StrCat("default fusion at all of ", boundaries);
   return absl::StrCat("default fusion at ", work.boundaries.size() - won.size(), " of ", boundaries,
-                      ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const WonBoundary& one) {
-                        absl::StrAppend(out, one.boundary, ": ", one.way);
+                      ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const NonDefaultFusion& one) {
+                        absl::StrAppend(out, one.choice_point, ": ", one.alternative);
                       }));
 }
 

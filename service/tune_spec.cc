@@ -185,8 +185,8 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
   return work;
 }
 
-std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report) {
-  std::vector<WonBoundary> won;
+std::vector<NonDefaultFusion> NonDefaultFusions(const TuneWork& work, const TuneReport& report) {
+  std::vector<NonDefaultFusion> won;
   for (size_t b = 0; b < work.boundaries.size() && b < report.ways.size(); ++b) {
     const int way = work.tried[b][report.ways[b]];
     if (way != 0) won.push_back({work.boundaries[b].name, work.boundaries[b].ways[way].name});

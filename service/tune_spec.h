@@ -93,10 +93,10 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
 TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target);
 // For people: the choice points where another alternative than the default fusion is best so far, with that
 // alternative.
-struct WonBoundary {
-  std::string boundary, way;
+struct NonDefaultFusion {
+  std::string choice_point, alternative;
 };
-std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report);
+std::vector<NonDefaultFusion> NonDefaultFusions(const TuneWork& work, const TuneReport& report);
 // All but the seed of evolution, the model's path and how the run is reported.
 TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target);
 
