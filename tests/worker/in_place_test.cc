@@ -31,7 +31,7 @@ testing::Matcher<std::string> IsDifferent(const std::string& output) {
   return testing::MatchesRegex(absl::StrCat(
       "element [0-9]+ of output '", output, "'",
       " is another one when the program starts while the kernel in front still writes its inputs: a kernel "
-      "reads or writes before it has waited \\(decision 'overlap'\\)"));
+      "reads or writes before it has waited \\(parameter 'overlap'\\)"));
 }
 
 // Launches in order; those that may start early, in front of the one before them.
