@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/tensor/simplify.h"
+#include "compiler/tensor/tree_size.h"
 
 namespace diapason {
 
@@ -162,12 +163,40 @@ bool Draft::IsInjective(int stage) const {
   return s.computes() && !s.op.reduces();
 }
 
+namespace {
+
+// Whether an index of a load in the expression is, or depends on, an element of the stage.
+bool ReadsAtPlace(const Expr& body, int stage) {
+  bool reads = false;
+  Visit(body, [&](const ExprNode& load) {
+    if (load.kind != ExprKind::kLoad) return;
+    for (const Expr& index : load.args)
+      Visit(index, [&](const ExprNode& e) { reads |= e.kind == ExprKind::kLoad && e.buffer == stage; });
+  });
+  return reads;
+}
+
+}  // namespace
+
 bool Draft::IsExpensive(int stage) const {
   bool expensive = false;
   Visit(state_.stage(stage).op.body, [&](const ExprNode& e) {
     expensive |= e.kind == ExprKind::kCall || e.kind == ExprKind::kSelect || e.kind == ExprKind::kFloorDiv;
   });
   return expensive;
+}
+
+bool Draft::IsLongPlace(int stage) const {
+  // A place of fewer nodes (a negative index that counts from the end) costs less than the kernel that it would be; one
+  // that is read less often, too.
+  static constexpr int64_t kLong = 64, kOften = 16;
+  const Stage& own = state_.stage(stage).op;
+  if (TreeSizeOf(own.body).nodes <= kLong) return false;
+  for (int consumer : state_.Consumers(stage)) {
+    const Stage& reader = state_.stage(consumer).op;
+    if (reader.elements() * reader.terms() >= kOften * own.elements() && ReadsAtPlace(reader.body, stage)) return true;
+  }
+  return false;
 }
 
 bool Draft::IsBound(int stage) const {

@@ -118,6 +118,9 @@ class Draft {
   int ElementwiseConsumer(int stage) const;
   bool IsInjective(int stage) const;  // computed, without reduction
   bool IsExpensive(int stage) const;  // calls a function or chooses by condition
+  // Says where a reader's loads lie (the samples of regions, the points of a grid), takes a long expression to do so,
+  // and is read many times: computed where it is read, it would be most of the kernel.
+  bool IsLongPlace(int stage) const;
   // Axes of a reduction that each operand uses, although every operand is reused along some other axis: batch axes.
   std::vector<bool> BatchAxes(int stage, bool* gemm_like) const;
   bool IsBound(int stage) const;        // has block, thread or parallel loops

@@ -172,6 +172,11 @@ std::vector<OperatorCase> WindowCases() {
          {F({2, 2, 6, 6}), F({3, 4}, 0, 6), I({3}, 0, 1)},
          {{"size", Shape{2, 2}}, {"samples", int64_t{2}}, {"mode", std::string(mode)}, {"half_pixel", int64_t{0}}},
          1e-4});
+  // As of a detector: a tile of such reads is more than compilers take, were it unrolled and places computed in it.
+  cases.push_back({"roi_align",
+                   {F({1, 64, 16, 16}), F({40, 4}, 0, 128), I({40}, 0, 0)},
+                   {{"size", Shape{7, 7}}, {"samples", int64_t{2}}, {"scale", 0.125}, {"half_pixel", int64_t{0}}},
+                   1e-4});
   return cases;
 }
 

@@ -630,6 +630,18 @@ TEST(CPrinter, LoopsTooLongToUnrollStayLoops) {
   ExpectSameAsReference(kernel);
 }
 
+// Integers have no vectors: each lane is a statement.
+TEST(CPrinter, CopiesThatAreTooMuchTextStayLoops) {
+  const Expr r = MakeVar("r"), i = MakeVar("i"), l = MakeVar("l");
+  const DType type = DType::kInt64;
+  const Expr at = Mad(i, 8, l), chosen = Select(Eq(At(0, r, type), at), r, I(0));
+  const Stmt body = MakeStore(1, at, Add(At(1, at, type), chosen));
+  const KernelFunc kernel = KernelOf("chosen", {Global(0, "X", 200, false, type), Global(1, "Y", 40, true, type)},
+                                     Unroll(r, 200, Unroll(i, 5, Vectorize(l, 8, body))));
+  EXPECT_LT(SourceOf(kernel, 64).size(), 100000u);
+  ExpectSameAsReference(kernel);
+}
+
 TEST(CPrinter, InfinitiesAndNanArePrinted) {
   const Expr l = MakeVar("l");
   const KernelFunc kernel = KernelOf("infinite", {Global(0, "X", 16), Global(1, "Y", 16, true)},

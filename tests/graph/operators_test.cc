@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "compiler/graph/operator.h"
+#include "compiler/tensor/tree_size.h"
 #include "testing.h"
 
 namespace diapason {
@@ -577,6 +578,24 @@ TEST(Operators, SayWhatIsWrongWithTheirInputs) {
     ASSERT_FALSE(got.ok()) << c.op;
     EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(std::string(got.status().message()), c.message);
+  }
+}
+
+// 256 channels are read at each place: one that is computed there makes kernels that no compiler takes.
+TEST(Operators, RegionsAreReadAtPlacesThatAreStages) {
+  for (const char* mode : {"avg", "max"}) {
+    OperatorArgs args;
+    args.inputs = {{DType::kFloat32, {1, 256, 16, 16}}, {DType::kFloat32, {40, 4}}, {DType::kInt64, {40}}};
+    const Attributes attributes{{"size", Ints{7, 7}}, {"samples", int64_t{2}}, {"mode", std::string(mode)}};
+    args.attributes = &attributes;
+    const Operator& op = *FindOperator("roi_align");
+    args.output = op.infer(args).value();
+    DagBuilder b;
+    std::vector<int> inputs;
+    for (const TensorType& type : args.inputs) inputs.push_back(b.Placeholder("x", type.shape, type.dtype));
+    const ComputeDag dag = b.Build({op.emit(b, args, inputs)}).value();
+    for (const Stage& stage : dag.stages())
+      if (stage.reduces()) EXPECT_LT(TreeSizeOf(stage.body).nodes, 200) << dag.ToString();
   }
 }
 

@@ -231,57 +231,57 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
                                                  ", or a size is not positive"));
 }
 
-int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+// Where the samples of all regions lie on one axis (0: rows), as a stage [regions, bins, samples]; -1 for those
+// outside. Each place is read for all channels and all places of the other axis: too often to be computed there.
+int EmitRoiPlaces(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
   const Attributes& a = *args.attributes;
-  const std::vector<int64_t>&x = args.inputs[0].shape, size = a.Ints("size", {});
-  const int64_t samples = a.Int("samples", 1);
-  const bool half = a.Int("half_pixel", 1) != 0, largest = a.String("mode", "avg") == "max";
-  const double scale = a.Float("scale", 1);
-  b.stage(stages[2]).valid_max = x[0] - 1;
-  // The place on axis d (0: rows) of a sample.
-  auto place = [&](const Vars& i, const Vars& r, int d) {
+  const int64_t bins = a.Ints("size", {})[axis], samples = a.Int("samples", 1);
+  const bool half = a.Int("half_pixel", 1) != 0;
+  const double scale = a.Float("scale", 1), extent = static_cast<double>(args.inputs[0].shape[2 + axis]);
+  return b.Compute(axis == 0 ? "rows" : "columns", {args.output.shape[0], bins, samples}, [&](const Vars& i) {
     const auto corner = [&](int k) {
-      const Expr at = Wide(b, stages[1], {i[0], IntImm(k)});
+      const Expr at = Wide(b, rois, {i[0], IntImm(k)});
       return Sub(Mul(at, Number(scale, at->dtype)), Number(half ? 0.5 : 0, at->dtype));
     };
-    const Expr start = corner(1 - d), end = corner(3 - d);
+    const Expr start = corner(1 - axis), end = corner(3 - axis);
     const DType type = start->dtype;
     const Expr length = half ? Sub(end, start) : Max(Sub(end, start), Number(1, type));
-    const Expr bin = Mul(length, Number(1.0 / static_cast<double>(size[d]), type));
+    const Expr bin = Mul(length, Number(1.0 / static_cast<double>(bins), type));
     const Expr step =
-        Mul(Add(diapason::Cast(type, r[d]), Number(0.5, type)), Number(1.0 / static_cast<double>(samples), type));
-    return Add(start, Mul(bin, Add(diapason::Cast(type, i[2 + d]), step)));
-  };
-  auto sample = [&](const Vars& i, const Vars& r) {
-    const Expr y = place(i, r, 0), z = place(i, r, 1);
-    const DType type = y->dtype;
-    const double rows = static_cast<double>(x[2]), columns = static_cast<double>(x[3]);
+        Mul(Add(diapason::Cast(type, i[2]), Number(0.5, type)), Number(1.0 / static_cast<double>(samples), type));
+    const Expr place = Add(start, Mul(bin, Add(diapason::Cast(type, i[1]), step)));
     // Up to one point outside counts as the border.
-    const Expr inside = And(Between(y, -1, rows), Between(z, -1, columns));
-    const auto bounded = [&](const Expr& at, double extent) {
-      return Min(Max(at, Number(0, type)), Number(extent - 1, type));
-    };
+    const Expr bounded = Min(Max(place, Number(0, type)), Number(extent - 1, type));
+    return Select(Between(place, -1, extent), bounded, Number(-1, type));
+  });
+}
+
+// The two points around each sample on each axis are reduced over, as the samples are.
+int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  const Attributes& a = *args.attributes;
+  const std::vector<int64_t>& x = args.inputs[0].shape;
+  const int64_t samples = a.Int("samples", 1);
+  const bool largest = a.String("mode", "avg") == "max";
+  b.stage(stages[2]).valid_max = x[0] - 1;
+  const int places[] = {EmitRoiPlaces(b, args, stages[1], 0), EmitRoiPlaces(b, args, stages[1], 1)};
+  auto tap = [&](const Vars& i, const Vars& r) {
     const Expr batch = Min(Max(diapason::Cast(DType::kInt64, Raw(b, stages[2], {i[0]})), IntImm(0)), IntImm(x[0] - 1));
-    const Expr row = bounded(y, rows), column = bounded(z, columns);
-    Expr value;
-    if (!largest) {
-      value = Bilinear(b, stages[0], {batch, i[1]}, {x[2], x[3]}, row, column);
-    } else {
-      const Expr top = Call("floor", {row}), left = Call("floor", {column}), down = Sub(row, top),
-                 right = Sub(column, left);
-      for (int k = 0; k < 4; ++k) {
-        const Expr at_row = Min(Add(Index(top, x[2]), IntImm(k / 2)), IntImm(x[2] - 1));
-        const Expr at_column = Min(Add(Index(left, x[3]), IntImm(k % 2)), IntImm(x[3] - 1));
-        const Expr weight =
-            Mul(k / 2 == 0 ? Sub(Number(1, type), down) : down, k % 2 == 0 ? Sub(Number(1, type), right) : right);
-        const Expr own = Mul(weight, Wide(b, stages[0], {batch, i[1], at_row, at_column}));
-        value = value ? Max(value, own) : own;
-      }
+    Vars at = {batch, i[1]};
+    Expr weight, inside;
+    for (int axis = 0; axis < 2; ++axis) {
+      const Expr place = Raw(b, places[axis], {i[0], i[2 + axis], r[axis]}), floor = Call("floor", {place}),
+                 share = Sub(place, floor), &second = r[2 + axis];
+      const Expr own = Select(Eq(second, IntImm(0)), Sub(Number(1, place->dtype), share), share);
+      at.push_back(Min(Add(Index(floor, x[2 + axis]), second), IntImm(x[2 + axis] - 1)));
+      weight = weight ? Mul(weight, own) : own;
+      const Expr reached = Le(Number(0, place->dtype), place);
+      inside = inside ? And(inside, reached) : reached;
     }
+    const Expr value = Mul(weight, Wide(b, stages[0], at));
     return Select(inside, value, Number(0, value->dtype));
   };
-  const int reduced =
-      b.Reduce("roi_align", args.output.shape, {samples, samples}, largest ? Combiner::kMax : Combiner::kSum, sample);
+  const int reduced = b.Reduce("roi_align", args.output.shape, {samples, samples, 2, 2},
+                               largest ? Combiner::kMax : Combiner::kSum, tap);
   if (largest) return reduced;
   return b.Compute("mean", args.output.shape, [&](const Vars& i) {
     const Expr sum = Wide(b, reduced, i);

@@ -66,7 +66,7 @@ class CacheReadShared : public SketchRule {
     if (!tile.gemm_like) {
       Draft through = draft;
       through.Name("cached");
-      if (fused) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      if (fused && !draft.IsLongPlace(stage)) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
       result.push_back({std::move(through), false});
       Draft window = draft;
       window.Name("window");

@@ -1,5 +1,6 @@
 // Computes an element-wise stage where it is read (Ansor's AlwaysInline). On CPUs a stage that is expensive to compute
-// and read more than once is kept. A stage is also kept where what reads it would become too large an expression.
+// and read more than once is kept. A stage is also kept where what reads it would become too large an expression, or
+// would compute a long one for the place of each of many loads (the samples of regions, the points of a grid).
 #include "compiler/tensor/tree_size.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -19,7 +20,7 @@ class Inline : public SketchRule {
     bool read_again = consumers.size() > 1;
     for (int consumer : consumers) read_again |= draft.state().stage(consumer).op.reduces();
     if (!draft.gpu() && read_again && draft.IsExpensive(stage)) return Answer::kSkip;
-    return GrowsTooLarge(draft, stage) ? Answer::kSkip : Answer::kApplyAndSkipRest;
+    return draft.IsLongPlace(stage) || GrowsTooLarge(draft, stage) ? Answer::kSkip : Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
