@@ -80,8 +80,8 @@ class TaskSpace {
       if (space(i).name() == name) return i;
     return -1;
   }
-  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, Strassen's
-  // products left out.
+  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, rewrites that
+  // lose digits (schedule/view.h) left out.
   Schedule DefaultSchedule() const;
 
  private:

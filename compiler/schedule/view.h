@@ -24,6 +24,11 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 // (ldmatrix): gemm_k, winograd_k(m). Nothing for other views, and where the columns are no constants.
 std::optional<View> WithWeightsAlongK(const ComputeDag& dag, const View& view);
 
+// Whether a view's rounding errors are larger than those of plain sums: winograd(4), whose root mean square is 2.6
+// times as large, and strassen, whose errors relate to blocks. Such a view is chosen by measurement, not as a fallback
+// (docs/space.md, "Rounding errors of rewrites").
+bool LosesDigits(const View& view);
+
 // The view's dag. InvalidArgument if the view does not apply. Names of stages that later steps rely on: none; look at
 // the structure. In the result every stage keeps a unique name.
 //

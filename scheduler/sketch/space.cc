@@ -83,16 +83,15 @@ Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
   std::vector<int32_t> decisions;
-  // Strassen's sums mix rows: those that are exactly 0, as padding is, become as large as rounding errors of the
-  // others, and a network that divides rows by their norms (Swin v2) makes numbers of them. A check of the network
-  // finds that out for what was tuned.
-  const auto mixes_rows = [&](int i) { return space(i).view().name == "strassen"; };
+  // A network may amplify errors. A check of it finds out where tuning went too far; a fallback has nobody to ask.
+  const auto loses_digits = [&](int i) { return LosesDigits(space(i).view()); };
   for (int i = 0; i < size(); ++i) {
     if (space(i).external()) continue;
     Metrics metrics;
     std::vector<int32_t> own = space(i).Default();
     space(i).Evaluate(own, &metrics);
-    const bool better = best < 0 || (mixes_rows(best) != mixes_rows(i) ? mixes_rows(best) : metrics.seconds < seconds);
+    const bool better =
+        best < 0 || (loses_digits(best) != loses_digits(i) ? loses_digits(best) : metrics.seconds < seconds);
     if (!better) continue;
     best = i;
     seconds = metrics.seconds;

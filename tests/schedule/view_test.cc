@@ -268,6 +268,13 @@ TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
   }
 }
 
+TEST(View, LosesDigitsWhereErrorsExceedThoseOfPlainSums) {
+  for (const View& view : {View{"direct", {}}, View{"gemm", {}}, View{"winograd", {2}}, View{"winograd_k", {2}}})
+    EXPECT_FALSE(LosesDigits(view)) << view.ToString();
+  for (const View& view : {View{"winograd", {4}}, View{"winograd_k", {4}}, View{"strassen", {1}}})
+    EXPECT_TRUE(LosesDigits(view)) << view.ToString();
+}
+
 // The interpreter rounds what a stage computes to float32, as kernels do. With the points 0, 1, -1, 2, -2 the mean
 // error of winograd(4) would be 5.2e-7 instead of 3.3e-7.
 TEST(WinogradView, RoundingErrorsStaySmall) {
