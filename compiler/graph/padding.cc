@@ -210,6 +210,7 @@ class Prover {
                                                        {"conv2d", &Prover::Rows},
                                                        {"conv3d", &Prover::Rows},
                                                        {"conv_transpose", &Prover::Rows},
+                                                       {"roi_align", &Prover::Regions},
                                                        {"max_pool", &Prover::Rows},
                                                        {"avg_pool", &Prover::Rows},
                                                        {"max_pool3d", &Prover::Rows},
@@ -335,6 +336,15 @@ class Prover {
     const Blocks& result = FactOf(node.output).blocks;
     if (result[0] != FactOf(node.inputs[0]).blocks[0]) return Combines(node);
     return Grows({result.begin() + 1, result.end()}) ? Combines(node) : absl::OkStatus();
+  }
+
+  // Each region is read from images by itself.
+  absl::Status Regions(const Node& node) {
+    const Blocks &regions = FactOf(node.inputs[1]).blocks, &images = FactOf(node.inputs[2]).blocks,
+                 &result = FactOf(node.output).blocks;
+    const bool apart = !Grows(FactOf(node.inputs[0]).blocks) && regions[1] == 0 && regions[0] == images[0] &&
+                       regions[0] == result[0] && !Grows({result.begin() + 1, result.end()});
+    return apart ? absl::OkStatus() : Combines(node);
   }
 
   absl::Status BatchNorm(const Node& node) {

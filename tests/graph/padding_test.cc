@@ -82,6 +82,19 @@ TEST(Padding, RowsOfAClassifierAreApart) {
   EXPECT_EQ(Prove(make, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
 }
 
+// As Mask R-CNN has them for the boxes that were found.
+TEST(Padding, RegionsAreReadApart) {
+  const auto make = [](int64_t images, int64_t regions) {
+    GraphBuilder b;
+    const int x = b.In({images, 2, 5, 5}), corners = b.In({regions, 4});
+    const int of = b.n.AddConstant("of", Array(DType::kInt64, {regions}));
+    return b.Out({b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{2}}})});
+  };
+  ExpectHarmless([&](int64_t n) { return make(1, n); });
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3); }),
+            "node 'roi_align_0' (roi_align) combines values along 'batch', those of padding included");
+}
+
 // Heads move in front of the matrices and into the batch, as older exporters write it.
 TEST(Padding, AnAxisMayBecomeABlockOfALargerOne) {
   const Make make = [](int64_t batch) {
