@@ -12,7 +12,7 @@ absl::StatusOr<std::vector<Window>> Windows(const OperatorArgs& args) {
 }
 
 absl::StatusOr<TensorType> InferConv3d(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireFloats(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 5));
   RETURN_IF_ERROR(RequireRank(args, 1, 5));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;

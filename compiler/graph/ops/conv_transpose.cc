@@ -39,7 +39,7 @@ absl::StatusOr<Geometry> GeometryOf(const OperatorArgs& args) {
 }
 
 absl::StatusOr<TensorType> InferConvTranspose(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireFloats(args));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   if (x.size() < 3 || w.size() != x.size()) {
     return absl::InvalidArgumentError(

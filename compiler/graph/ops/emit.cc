@@ -86,6 +86,11 @@ absl::Status RequireFloat(const OperatorArgs& args) {
       absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
 }
 
+absl::Status RequireFloats(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireFloat(args));
+  return RequireProducts(args);
+}
+
 absl::Status RequireProducts(const OperatorArgs& args) {
   if (args.inputs[0].dtype != DType::kInt32) RETURN_IF_ERROR(RequireFloat(args));
   for (const TensorType& input : args.inputs) {

@@ -47,6 +47,8 @@ struct ReducedAxes {
 
 // Of the type of the first input.
 absl::Status RequireFloat(const OperatorArgs& args);
+// All inputs, of one type.
+absl::Status RequireFloats(const OperatorArgs& args);
 absl::Status RequireProducts(const OperatorArgs& args);  // float, or int32 (of quantised tensors)
 absl::Status RequireInteger(const OperatorArgs& args);
 absl::Status RequireNumber(const OperatorArgs& args);  // no bool

@@ -165,7 +165,7 @@ Expr Bilinear(DagBuilder& b, int image, const Vars& prefix, const std::vector<in
 }
 
 absl::StatusOr<TensorType> InferDeformConv(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireFloats(args));
   for (int k = 0; k < 3; ++k) RETURN_IF_ERROR(RequireRank(args, k, 4));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape, &offset = args.inputs[2].shape;
   ASSIGN_OR_RETURN(std::vector<Window> windows, WindowsOf(*args.attributes, {x[2], x[3]}, {w[2], w[3]}));
