@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "db/service_lease.h"
@@ -89,17 +90,18 @@ TEST_F(JobManagerTest, OneKeyIsOneJobHoweverManySubmitItAtOnce) {
   EXPECT_EQ(manager->List(0, 1 << 20, next).size(), 1u);
 }
 
-// Stop goes over the jobs while calls delete them: a race that the thread sanitizer sees (CONTRIBUTING.md) whichever
-// comes first.
+// Stop goes over the jobs while calls delete them. Without the lock that is a race, which checkers see whichever comes
+// first: valgrind --tool=helgrind build/bin/service_tests --gtest_filter=*JobsMayBeDeletedWhileItStops
 TEST_F(JobManagerTest, JobsMayBeDeletedWhileItStops) {
-  const std::unique_ptr<JobManager> manager = Open();
-  std::vector<int64_t> ids;
-  for (int i = 0; i < 24; ++i) {
-    const absl::StatusOr<int64_t> id = manager->Submit("k" + std::to_string(i), Gemm());
-    ASSERT_TRUE(id.ok()) << id.status();
-    ASSERT_TRUE(manager->Cancel(*id).ok());
-    ids.push_back(*id);
+  std::vector<int64_t> ids(24);
+  std::iota(ids.begin(), ids.end(), 1);
+  for (const int64_t id : ids) {
+    Leave([&](v1::Job& job) {
+      job.set_key("k" + std::to_string(id));
+      job.set_state(v1::JOB_STATE_CANCELLED);
+    });
   }
+  const std::unique_ptr<JobManager> manager = Open();
   std::atomic<int> deleted{0};
   std::thread caller([&] {
     for (const int64_t id : ids) {
