@@ -101,7 +101,7 @@ GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-f
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "attention-half": 12, "norms-half": 5}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "attention-half": 30, "norms-half": 5}
 # By part; of "gemm" there is one, in several modes.
 KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
 KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
