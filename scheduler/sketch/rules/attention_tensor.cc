@@ -12,7 +12,8 @@
 //         v rows    a tile in shared memory
 //
 // Or, for rows of any length, all but the queries is of one step of keys, and the loop over steps carries the maximum
-// of a row, the sum of its weights and the product (StepKind::kCarry; Dao et al. 2022).
+// of a row, the sum of its weights and the product (StepKind::kCarry; Dao et al. 2022); scores and weights are then in
+// shared memory, or in registers of lanes, and products made by warps or, of those, by warpgroups (Shah et al. 2024).
 //
 // The rows are stages of the view `attention` (schedule/view_attention.h), in the order that fragments are read in.
 #include <algorithm>
