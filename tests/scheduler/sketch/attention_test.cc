@@ -234,7 +234,7 @@ TEST(AttentionTest, WarpgroupsComputeTheDag) {
     const Target target = Target::Parse(text).value();
     const DeviceFacts facts = DefaultFacts(target);
     for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-      const ComputeDag dag = Attention({.heads = 2,
+      const ComputeDag dag = Attention({.heads = 1,
                                         .groups = 1,
                                         .queries = 140,
                                         .keys = 200,
