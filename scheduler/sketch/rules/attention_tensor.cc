@@ -106,9 +106,7 @@ class TensorSketch : public AttentionSketch {
   bool streams() const { return copies_ == Copies::kStream || by_lanes(); }
   Memory memory() const { return by_lanes() ? Memory::kLanes : Memory::kShared; }
   GroupForm FormOf(int rows, int columns) const {
-    GroupForm form;
-    if (by_groups()) form.rows = rows, form.columns = columns;
-    return form;
+    return by_groups() ? GroupForm{.rows = rows, .columns = columns} : GroupForm{};
   }
 
   // A block has all values of its rows where they fit: others would make the scores again.
@@ -405,7 +403,6 @@ static bool LanesHoldWeights(const Draft& draft, const AttentionChain& chain) {
 // Whether warpgroups can make both products: 64 queries a warpgroup, keys and values as they lie in shared memory.
 static bool FitsWarpgroups(const Draft& draft, const AttentionChain& chain) {
   constexpr int64_t kRows = 64, kLongestScore = 256;
-  if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return false;
   if (chain.queries < kRows || chain.keys < kRows || chain.size > kLongestScore) return false;
   for (int stage : {chain.scores, chain.product}) {
     const TensorIntrinsic* const intrinsic = IntrinsicFor(draft, stage, /*groups=*/true);
@@ -418,11 +415,11 @@ std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionCha
   std::vector<Draft> drafts;
   if (rows_fit) drafts.push_back(TensorSketch(draft, chain, Copies::kTiles).Make());
   if (rows_fit && WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kWhole).Make());
-  if (StreamsAttention(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
-  if (StreamsAttention(draft, chain) && LanesHoldWeights(draft, chain))
-    drafts.push_back(TensorSketch(draft, chain, Copies::kLanes).Make());
-  if (StreamsAttention(draft, chain) && LanesHoldWeights(draft, chain) && FitsWarpgroups(draft, chain))
-    drafts.push_back(TensorSketch(draft, chain, Copies::kGroups).Make());
+  if (!StreamsAttention(draft, chain)) return drafts;
+  drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
+  if (!LanesHoldWeights(draft, chain)) return drafts;
+  drafts.push_back(TensorSketch(draft, chain, Copies::kLanes).Make());
+  if (FitsWarpgroups(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kGroups).Make());
   return drafts;
 }
 

@@ -19,6 +19,7 @@ const Expr* LoadsOfProduct(const Expr& body, Expr loads[2]) {
 bool MayUse(const TensorIntrinsic& intrinsic, const SketchContext& context) {
   if (context.target.kind != TargetKind::kCuda) return true;
   if (context.target.strict_fp32 && intrinsic.factor == DType::kFloat32) return false;
+  if (intrinsic.groups && context.facts.arch != "sm_90") return false;  // later ones have other instructions
   return CudaArchNumber(context.facts.arch) >= intrinsic.first_arch;
 }
 
@@ -176,7 +177,6 @@ bool FitsTensorCores(const Draft& draft, int stage) {
 }
 
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
-  if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
   const StageState& s = draft.state().stage(stage);

@@ -27,8 +27,8 @@ bool EndsInZeros(const Draft& draft, int stage);
 // there where one of the two innermost dimensions is k, the other the axis.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
-  std::vector<int> copied;      // the stages that products read from shared memory: the columns', and perhaps the rows'
-  std::vector<bool> along_k;    // where both are: whether k is innermost
+  std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
+  std::vector<bool> along_k{};  // where both are: whether k is innermost
   bool rows_copied() const { return copied.size() > 1; }
 };
 
