@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <list>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -24,6 +25,12 @@ struct Change {
   std::string name;
   Ways ways;
   std::vector<Group> removed, added;
+};
+
+// Forks to be taken together, and how that is named.
+struct Choice {
+  std::string name;
+  Ways ways;
 };
 
 // Forks whose changes meet.
@@ -112,8 +119,9 @@ class CutFinder {
   }
 
  private:
-  Change ChangeBy(std::string name, Ways differing) const {
-    Change change{std::move(name), std::move(differing), {}, {}};
+  Change ChangeBy(Choice choice) {
+    Change change{std::move(choice.name), std::move(choice.ways), {}, {}};
+    ++cuts_.groupings;
     Ways all = cuts_.usual;
     for (const auto& [node, way] : change.ways) all[node] = way;
     const Grouping other = GroupNodes(network_, all);
@@ -122,25 +130,26 @@ class CutFinder {
     return change;
   }
 
-  Change ChangeBy(const Fork& fork) const { return ChangeBy(NameOfWay(network_, fork), {{fork.node, fork.other}}); }
-
-  // What each of some forks changes alone, if that can be seen where all are taken at once: none meets what another one
+  // What each choice changes alone, if that can be seen where all are taken at once: none meets what another one
   // changes. Fails (nothing) if it cannot.
-  std::optional<std::vector<Change>> ChangesAtOnce(const std::vector<Fork>& forks) const {
+  std::optional<std::vector<Change>> ChangesAtOnce(const std::vector<Choice>& choices) {
     Ways ways;
-    for (const Fork& fork : forks)
-      if (!ways.emplace(fork.node, fork.other).second) return std::nullopt;
-    const Change all = ChangeBy("", std::move(ways));
+    for (const Choice& choice : choices)
+      for (const auto& one : choice.ways)
+        if (!ways.insert(one).second) return std::nullopt;
+    const Change all = ChangeBy(Choice{"", std::move(ways)});
     std::vector<Group> changed = all.removed;
     changed.insert(changed.end(), all.added.begin(), all.added.end());
     Components components(changed);
     std::map<int, Change*> owner;  // by component
     std::vector<Change> changes;
-    changes.reserve(forks.size());
-    for (const Fork& fork : forks) {
-      changes.push_back({NameOfWay(network_, fork), {{fork.node, fork.other}}, {}, {}});
-      if (components.Has(fork.node) && !owner.emplace(components.Find(fork.node), &changes.back()).second)
-        return std::nullopt;
+    changes.reserve(choices.size());
+    for (const Choice& choice : choices) {
+      changes.push_back({choice.name, choice.ways, {}, {}});
+      Change* const mine = &changes.back();
+      for (const auto& [node, way] : choice.ways)
+        if (components.Has(node) && owner.emplace(components.Find(node), mine).first->second != mine)
+          return std::nullopt;
     }
     for (const auto& [from, to] : {std::pair(&all.removed, &Change::removed), std::pair(&all.added, &Change::added)}) {
       for (const Group& group : *from) {
@@ -152,21 +161,31 @@ class CutFinder {
     return changes;
   }
 
+  // What each of some choices changes that are likely apart.
+  std::vector<Change> ChangesApart(const std::vector<Choice>& choices) {
+    if (choices.size() > 1)
+      if (std::optional<std::vector<Change>> found = ChangesAtOnce(choices)) return *std::move(found);
+    std::vector<Change> changes;
+    for (const Choice& choice : choices) changes.push_back(ChangeBy(choice));
+    return changes;
+  }
+
   // What each fork changes. A fork changes what is near it, so forks that are apart are tried together: the effort for
   // each would grow with the network.
-  std::vector<Change> ChangesOfForks() const {
+  std::vector<Change> ChangesOfForks() {
     const std::vector<Fork>& forks = usual_.forks;
     std::vector<size_t> order(forks.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return forks[a].node < forks[b].node; });
     std::vector<Change> changes(forks.size());
     for (size_t batch = 0; batch < std::min(kForkBatches, order.size()); ++batch) {
-      std::vector<Fork> apart;
-      for (size_t i = batch; i < order.size(); i += kForkBatches) apart.push_back(forks[order[i]]);
-      std::optional<std::vector<Change>> found = ChangesAtOnce(apart);
-      for (size_t i = 0; i < apart.size(); ++i) {
-        changes[order[batch + i * kForkBatches]] = found ? std::move((*found)[i]) : ChangeBy(apart[i]);
+      std::vector<Choice> apart;
+      for (size_t i = batch; i < order.size(); i += kForkBatches) {
+        const Fork& fork = forks[order[i]];
+        apart.push_back({NameOfWay(network_, fork), {{fork.node, fork.other}}});
       }
+      std::vector<Change> found = ChangesApart(apart);
+      for (size_t i = 0; i < apart.size(); ++i) changes[order[batch + i * kForkBatches]] = std::move(found[i]);
     }
     return changes;
   }
@@ -191,35 +210,79 @@ class CutFinder {
       region.node = fork.node;
       region.changes.push_back(std::move(change));
     }
+    std::vector<Region> regions;
     for (auto& [node, region] : by_node) {
       region.nodes = NodesOfAll(region.changes);
-      Insert(std::move(region));
+      regions.push_back(std::move(region));
     }
+    while (!regions.empty()) regions = InsertApart(std::move(regions));
+    regions_.sort([](const Region& a, const Region& b) { return a.node < b.node; });
   }
 
-  static bool Meet(const Region& a, const Region& b) {
-    return std::any_of(a.nodes.begin(), a.nodes.end(), [&](int n) { return b.nodes.count(n) > 0; });
+  // Inserts regions. Those that meet become one, of the ways of both. Merging groups the whole network, so that all
+  // pairs that are apart are merged together, and what meets one of them waits. Returns what is left to be inserted.
+  std::vector<Region> InsertApart(std::vector<Region> regions) {
+    std::vector<std::pair<Region, Region>> pairs;
+    std::vector<Region> waiting;
+    std::set<int> busy;  // nodes of the pairs and of what waits
+    for (Region& region : regions) {
+      const bool waits =
+          std::any_of(region.nodes.begin(), region.nodes.end(), [&](int n) { return busy.count(n) > 0; });
+      const auto met = waits ? regions_.end() : FirstThatMeets(region.nodes);
+      if (waits) {
+        busy.insert(region.nodes.begin(), region.nodes.end());
+        waiting.push_back(std::move(region));
+      } else if (met == regions_.end()) {
+        regions_.push_back(std::move(region));
+        for (int n : regions_.back().nodes) region_of_[n] = std::prev(regions_.end());
+      } else if ((met->changes.size() + 1) * (region.changes.size() + 1) <= kMaxWays) {
+        for (int n : met->nodes) region_of_.erase(n);
+        busy.insert(met->nodes.begin(), met->nodes.end());
+        busy.insert(region.nodes.begin(), region.nodes.end());
+        pairs.emplace_back(std::move(*met), std::move(region));
+        regions_.erase(met);
+      }
+    }
+    std::vector<Region> left = Merged(pairs);
+    std::move(waiting.begin(), waiting.end(), std::back_inserter(left));
+    return left;
   }
 
-  // Regions that meet become one, of the ways of both.
-  void Insert(Region region) {
-    for (size_t r = 0; r < regions_.size(); ++r) {
-      if (!Meet(regions_[r], region)) continue;
-      const Region met = regions_[r];
-      if ((met.changes.size() + 1) * (region.changes.size() + 1) > kMaxWays) return;
-      Region both{met.node, met.changes, {}};
-      both.changes.insert(both.changes.end(), region.changes.begin(), region.changes.end());
-      for (const Change& a : met.changes)
-        for (const Change& b : region.changes) {
-          Ways ways = a.ways;
-          ways.insert(b.ways.begin(), b.ways.end());
-          both.changes.push_back(ChangeBy(absl::StrCat(a.name, ", ", b.name), std::move(ways)));
+  // The first of the regions that has one of these nodes; the end if none has.
+  std::list<Region>::iterator FirstThatMeets(const std::set<int>& nodes) {
+    auto first = regions_.end();
+    for (int n : nodes) {
+      const auto it = region_of_.find(n);
+      if (it != region_of_.end() && (first == regions_.end() || it->second->node < first->node)) first = it->second;
+    }
+    return first;
+  }
+
+  // Each pair as one region. The pairs are apart.
+  std::vector<Region> Merged(const std::vector<std::pair<Region, Region>>& pairs) {
+    std::vector<Region> merged;
+    std::vector<std::vector<Choice>> batches;   // the first choice of each pair, the second one of each, ...
+    std::vector<std::vector<size_t>> pairs_of;  // of each choice
+    for (size_t p = 0; p < pairs.size(); ++p) {
+      const auto& [a, b] = pairs[p];
+      merged.push_back({a.node, a.changes, {}});
+      merged.back().changes.insert(merged.back().changes.end(), b.changes.begin(), b.changes.end());
+      size_t batch = 0;
+      for (const Change& of_a : a.changes)
+        for (const Change& of_b : b.changes) {
+          if (batch == batches.size()) batches.emplace_back(), pairs_of.emplace_back();
+          Ways ways = of_a.ways;
+          ways.insert(of_b.ways.begin(), of_b.ways.end());
+          batches[batch].push_back({absl::StrCat(of_a.name, ", ", of_b.name), std::move(ways)});
+          pairs_of[batch++].push_back(p);
         }
-      both.nodes = NodesOfAll(both.changes);
-      regions_.erase(regions_.begin() + static_cast<int64_t>(r));
-      return Insert(std::move(both));
     }
-    regions_.push_back(std::move(region));
+    for (size_t batch = 0; batch < batches.size(); ++batch) {
+      std::vector<Change> changes = ChangesApart(batches[batch]);
+      for (size_t i = 0; i < changes.size(); ++i) merged[pairs_of[batch][i]].changes.push_back(std::move(changes[i]));
+    }
+    for (Region& region : merged) region.nodes = NodesOfAll(region.changes);
+    return merged;
   }
 
   absl::Status AddBoundary(const Region& region, TaskTable& table) {
@@ -283,8 +346,9 @@ class CutFinder {
   Cuts cuts_;
   Grouping usual_;
   GroupSet usual_set_;
-  std::vector<Region> regions_;
-  std::map<int, int> in_boundaries_;  // by task: occurrences in the default ways of boundaries
+  std::list<Region> regions_;
+  std::map<int, std::list<Region>::iterator> region_of_;  // by node
+  std::map<int, int> in_boundaries_;                      // by task: occurrences in the default ways of boundaries
 };
 
 // A way that runs all that another one runs, and more.

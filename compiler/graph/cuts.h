@@ -39,6 +39,7 @@ struct Cuts {
   std::vector<Boundary> boundaries;  // in order of nodes
   // Occurrences of each task outside of all boundaries.
   std::vector<int> fixed;
+  int groupings = 0;  // how often the whole network was grouped in order to find the boundaries: what the search costs
 };
 
 // REQUIRES: as PartitionNetwork.

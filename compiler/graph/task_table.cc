@@ -25,13 +25,13 @@ void TaskTable::Assign(Subgraph& subgraph, const std::string& name) {
     int count = ++names_[name];
     std::string unique = count == 1 ? name : absl::StrCat(name, "_v", count);
     tasks_.push_back({unique, subgraph.dag, 0, key});
+    bytes_.push_back(BytesWithoutNames(subgraph.dag));
   }
   subgraph.task = it->second;
-  const Task& task = tasks_[subgraph.task];
   // Equal keys with other numbers of stages would bind wrong buffers.
-  DIAPASON_CHECK_MSG(fresh || BytesWithoutNames(task.dag) == BytesWithoutNames(subgraph.dag),
+  DIAPASON_CHECK_MSG(fresh || bytes_[subgraph.task] == BytesWithoutNames(subgraph.dag),
                      "equal workloads with different stages: " + key);
-  subgraph.dag = task.dag;
+  subgraph.dag = tasks_[subgraph.task].dag;
 }
 
 }  // namespace diapason

@@ -11,7 +11,7 @@ namespace diapason {
 
 class TaskTable {
  public:
-  // New tasks go to the end of `tasks`, which the caller keeps.
+  // New tasks go to the end of `tasks`, which is empty and which the caller keeps.
   explicit TaskTable(std::vector<Task>* tasks) : tasks_(*tasks) {}
 
   // Finds or makes the task of a subgraph, which then has the task's dag. A new one is called `name`, with a number
@@ -21,6 +21,7 @@ class TaskTable {
  private:
   std::vector<Task>& tasks_;
   std::map<std::string, int> by_key_, names_;
+  std::vector<std::string> bytes_;  // of each task: its dag without names
 };
 
 }  // namespace diapason
