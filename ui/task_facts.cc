@@ -16,14 +16,15 @@ double BytesOfStage(const Stage& stage) { return static_cast<double>(stage.eleme
 // Of the fastest instructions that the architecture has, for each way to multiply.
 void AddTensorCores(const Target& target, double flops, Roofs& roofs) {
   const int arch = CudaArchNumber(target.arch);
-  double three_tf32 = 0, half = 0;
+  double three_tf32 = 0, half = 0, byte = 0;
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics()) {
     if (intrinsic.first_arch > arch || (intrinsic.groups && arch != intrinsic.first_arch)) continue;
-    double& rate = intrinsic.parts ? three_tf32 : half;
+    double& rate = intrinsic.parts ? three_tf32 : IsFloat(intrinsic.sum) ? half : byte;
     rate = std::max(rate, flops / intrinsic.fma);
   }
   if (three_tf32 > 0 && !target.strict_fp32) roofs.compute.push_back({"float32 as 3xTF32", three_tf32});
   if (half > 0) roofs.compute.push_back({"float16 on tensor cores", half});
+  if (byte > 0) roofs.compute.push_back({"int8 on tensor cores", byte});
 }
 
 }  // namespace

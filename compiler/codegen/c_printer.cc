@@ -84,7 +84,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
-      case StmtKind::kPackPair:
+      case StmtKind::kPack:
       case StmtKind::kSmallParts:
       case StmtKind::kGroupMma:
       case StmtKind::kGroupSync: DIAPASON_CHECK_MSG(false, "no tensor cores on processors"); return;

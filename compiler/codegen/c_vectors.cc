@@ -298,7 +298,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
     case StmtKind::kShuffle:
-    case StmtKind::kPackPair:
+    case StmtKind::kPack:
     case StmtKind::kSmallParts:
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:

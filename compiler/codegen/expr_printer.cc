@@ -313,6 +313,10 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\"\n"
      "               : \"=r\"(a), \"=r\"(b) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
      "}"},
+    {"pack_bytes", nullptr, nullptr,
+     "{T} int pack_bytes(int a, int b, int c, int d) {\n"
+     "  return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;\n"
+     "}"},
     // The same address in the shared memory of the block of that rank.
     {"in_cluster", nullptr, nullptr,
      "template <typename T> {T} T* in_cluster(T* address, unsigned rank) {\n"

@@ -229,10 +229,10 @@ class GpuKernelPrinter : public ExprPrinter {
         DIAPASON_CHECK_MSG(cuda_, "registers of lanes are of cuda");
         return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = __shfl_sync(0xffffffffu, " +
                     Text(stmt->value) + ", " + Text(stmt->operands[0]) + ");");
-      case StmtKind::kPackPair:
+      case StmtKind::kPack:
         CheckTensorCores();
         return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + PackFunction(stmt->operands[0]->dtype) +
-                    "(" + Text(stmt->operands[0]) + ", " + Text(stmt->operands[1]) + ");");
+                    "(" + Texts(stmt->operands) + ");");
       case StmtKind::kSmallParts: return PrintSmallParts(*stmt);
       case StmtKind::kGroupMma: return PrintGroupMma(*stmt);
       case StmtKind::kGroupSync: return PrintGroupSync(*stmt);
@@ -270,29 +270,35 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   // The function of a product by a warp.
-  std::string ProductFunction(const TensorIntrinsic& intrinsic) {
+  std::string ProductFunction(const StmtNode& mma) {
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(mma.tensor);
     DIAPASON_CHECK_MSG(!intrinsic.groups, "no product by a warp");
     if (intrinsic.parts) {
       helpers_.Use("small_part");
       return helpers_.Use("add_three_tf32");
     }
-    const std::string type = intrinsic.ptx, name = "add_" + type;
-    helpers_.DefineFunction(
-        name,
-        "// c += a * b, a 16x16 and b 16x8 in pairs.\n"
-        "static __device__ __forceinline__ void " +
-            name +
-            "(float& c0, float& c1, float& c2, float& c3, int a0, int a1, int a2, int a3, int b0, int b1) {\n"
-            "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32." +
-            type + "." + type +
-            ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
-            "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
-            "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
-            "}");
+    const std::string rows = PtxName(mma.factors.rows), columns = PtxName(mma.factors.columns);
+    const std::string name = "add_" + OnceOrBoth(rows, columns), k = std::to_string(intrinsic.depth());
+    const SumsText sums = TextOfSums(4, intrinsic.sum);
+    helpers_.DefineFunction(name, "// c += a * b, a 16x" + k + " and b " + k + "x8 in " +
+                                      (intrinsic.transposes() ? "pairs" : "fours") +
+                                      ".\n"
+                                      "static __device__ __forceinline__ void " +
+                                      name + "(" + sums.parameters +
+                                      ", int a0, int a1, int a2, int a3, int b0, int b1) {\n"
+                                      "  asm(\"mma.sync.aligned.m16n8k" +
+                                      k + ".row.col." + sums.type + "." + rows + "." + columns + "." + sums.type +
+                                      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+                                      "      : " +
+                                      sums.constraints +
+                                      "\n"
+                                      "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
+                                      "}");
     return name;
   }
 
   std::string PackFunction(DType dtype) {
+    if (!IsFloat(dtype)) return helpers_.Use("pack_bytes");
     const std::string type = PtxName(dtype), name = "pack_" + type;
     helpers_.DefineFunction(name, "static __device__ __forceinline__ int " + name +
                                       "(float low, float high) {\n  int pair;\n  asm(\"cvt.rn." + type +
@@ -301,12 +307,22 @@ class GpuKernelPrinter : public ExprPrinter {
     return name;
   }
 
-  // Of a narrow float.
+  // Of factors.
   static std::string PtxName(DType dtype) {
     for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
-      if (intrinsic.factor == dtype) return intrinsic.ptx;
+      if (const FactorType* type = intrinsic.FindFactor(dtype)) return type->ptx;
     DIAPASON_CHECK_MSG(false, diapason::NameOf(dtype));
     return "";
+  }
+
+  static std::string OnceOrBoth(const std::string& rows, const std::string& columns) {
+    return rows == columns ? rows : rows + "_" + columns;
+  }
+
+  std::string Texts(const std::vector<Expr>& all) {
+    std::string text;
+    for (const Expr& e : all) text += (text.empty() ? "" : ", ") + Text(e);
+    return text;
   }
 
   void PrintMma(const StmtNode& mma) {
@@ -318,7 +334,7 @@ class GpuKernelPrinter : public ExprPrinter {
       text += (i == 0 ? "" : ", ") + (i < 4 ? sums[i] : operand);
     }
     if (mma.from_zero) Line(sums[0] + " = " + sums[1] + " = " + sums[2] + " = " + sums[3] + " = 0.0f;");
-    Line(ProductFunction(TensorIntrinsicOf(mma.tensor)) + "(" + text + ");");
+    Line(ProductFunction(mma) + "(" + text + ");");
   }
 
   void PrintSmallParts(const StmtNode& parts) {
@@ -375,35 +391,44 @@ class GpuKernelPrinter : public ExprPrinter {
 
   // Sums that lie anywhere, as parameters and operands.
   struct SumsText {
-    std::string parameters, registers, constraints;
+    std::string type, parameters, registers, constraints;
   };
-  static SumsText TextOfSums(int64_t sums) {
+  // `dtype`: float32 or int32.
+  static SumsText TextOfSums(int64_t sums, DType dtype) {
+    const bool is_float = IsFloat(dtype);
     SumsText text;
+    text.type = is_float ? "f32" : "s32";
     for (int64_t i = 0; i < sums; ++i) {
       const std::string c = "c" + std::to_string(i), comma = i == 0 ? "" : ", ";
-      text.parameters += comma + "float& " + c;
+      text.parameters += comma + (is_float ? "float& " : "int& ") + c;
       text.registers += comma + "%" + std::to_string(i);
-      text.constraints += comma + "\"+f\"(" + c + ")";
+      text.constraints += comma + (is_float ? "\"+f\"(" : "\"+r\"(") + c + ")";
     }
     return text;
   }
 
-  std::string GroupFunctionOfPairs(const StmtNode& mma) {
+  std::string GroupFunctionOfPacked(const StmtNode& mma) {
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(mma.tensor);
     const auto sums = static_cast<int64_t>(mma.sums.size());
     const bool shared = mma.rows.stride > 0;
     const std::string across = std::string(mma.rows.along_k ? "" : "_rows") + (mma.columns.along_k ? "" : "_columns");
-    const std::string type = TensorIntrinsicOf(mma.tensor).ptx;
-    const std::string name = "group_" + type + (shared ? "_shared_" : "_") + std::to_string(2 * sums) +
-                             (across.empty() ? "" : across + "_across");
-    const SumsText text = TextOfSums(sums);
+    const std::string row_type = PtxName(mma.factors.rows), column_type = PtxName(mma.factors.columns);
+    const std::string k = std::to_string(intrinsic.depth());
+    const std::string name = "group_" + OnceOrBoth(row_type, column_type) + (shared ? "_shared_" : "_") +
+                             std::to_string(2 * sums) + (across.empty() ? "" : across + "_across");
+    const SumsText text = TextOfSums(sums, intrinsic.sum);
     const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
     const std::string rows =
         shared ? operand(0) : "{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}";
-    const std::string order =
-        (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
+    // Signs of the factors, and whether they lie across: not to be chosen for integers.
+    std::string order = IsFloat(intrinsic.sum) ? ", 1, 1" : "";
+    if (intrinsic.transposes())
+      order += (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
     helpers_.DefineFunction(
         name, std::string("// c += a * b: a, ") +
-                  (shared ? "64x16 of the group, and b" : "16x16 of each warp in pairs, in registers, b") +
+                  (shared ? "64x" + k + " of the group, and b"
+                          : "16x" + k + " of each warp in " + (intrinsic.transposes() ? "pairs" : "fours") +
+                                ", in registers, b") +
                   " in core matrices.\n"
                   "static __device__ __forceinline__ void " +
                   name + "(" + text.parameters +
@@ -411,18 +436,19 @@ class GpuKernelPrinter : public ExprPrinter {
                   ", unsigned long long b) {\n"
                   "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
                   "    \"wgmma.mma_async.sync.aligned.m64n" +
-                  std::to_string(2 * sums) + "k16.f32." + type + "." + type + " {" + text.registers + "}, " + rows +
-                  ", " + operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints +
-                  "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
+                  std::to_string(2 * sums) + "k" + k + "." + text.type + "." + row_type + "." + column_type + " {" +
+                  text.registers + "}, " + rows + ", " + operand(shared ? 1 : 4) + ", add" + order + ";\\n}\"\n    : " +
+                  text.constraints + "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
                   ", \"l\"(b));\n"
                   "}");
     return name;
   }
 
   // The sums are operands, so that nothing reads them before.
-  std::string GroupWaitFunction(int64_t sums, int64_t unfinished) {
-    const std::string name = "group_wait_" + std::to_string(sums) + "_" + std::to_string(unfinished);
-    const SumsText text = TextOfSums(sums);
+  std::string GroupWaitFunction(int64_t sums, int64_t unfinished, DType dtype) {
+    const SumsText text = TextOfSums(sums, dtype);
+    const std::string name = "group_wait_" + (IsFloat(dtype) ? "" : text.type + "_") + std::to_string(sums) + "_" +
+                             std::to_string(unfinished);
     helpers_.DefineFunction(
         name, "static __device__ __forceinline__ void " + name + "(" + text.parameters +
                   ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) +
@@ -459,8 +485,8 @@ class GpuKernelPrinter : public ExprPrinter {
            std::to_string(layout) + "ull)";
   }
 
-  void PrintGroupMmaOfPairs(const StmtNode& mma) {
-    std::string text = GroupFunctionOfPairs(mma) + "(" + SumsOf(mma);
+  void PrintGroupMmaOfPacked(const StmtNode& mma) {
+    std::string text = GroupFunctionOfPacked(mma) + "(" + SumsOf(mma);
     const bool shared = mma.rows.stride > 0;
     for (size_t i = 0; i < 4 && !shared; ++i) text += ", " + Text(mma.operands[i]);
     if (shared) text += ", " + CoreMatricesText(*mma.operands[0], mma.rows);
@@ -469,7 +495,7 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void PrintGroupMma(const StmtNode& mma) {
     CheckTensorCores();
-    if (!mma.sums.empty()) return PrintGroupMmaOfPairs(mma);
+    if (!mma.sums.empty()) return PrintGroupMmaOfPacked(mma);
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
     for (size_t i = 8; i < 10; ++i) text += ", " + CoreMatricesText(*mma.operands[i], mma.columns);
@@ -483,8 +509,9 @@ class GpuKernelPrinter : public ExprPrinter {
       case GroupSync::kCommit: return Line(helpers_.Use("group_commit") + "();");
       case GroupSync::kWait:
         if (!sync.sums.empty())
-          return Line(GroupWaitFunction(static_cast<int64_t>(sync.sums.size()), sync.extent) + "(" + SumsOf(sync) +
-                      ");");
+          return Line(
+              GroupWaitFunction(static_cast<int64_t>(sync.sums.size()), sync.extent, buffers_.at(sync.buffer).dtype) +
+              "(" + SumsOf(sync) + ");");
         return Line(helpers_.Use("group_wait") + "<" + std::to_string(sync.extent) + ">();");
       case GroupSync::kPublish: return Line(helpers_.Use("group_publish") + "();");
     }
@@ -669,7 +696,7 @@ class GpuKernelPrinter : public ExprPrinter {
     const int64_t bytes = BytesOf(decl.dtype), divisor = analyzer_.KnownDivisor(base);
     int64_t chunk = std::min(kMaxVectorBytes, AlignmentOf(decl)) / bytes;
     while (chunk > 1 && (lanes_ % chunk != 0 || divisor % chunk != 0)) chunk /= 2;
-    return bytes * chunk >= 4 ? chunk : 1;
+    return chunk;
   }
 
   // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one
@@ -677,6 +704,7 @@ class GpuKernelPrinter : public ExprPrinter {
   static std::string VectorType(DType dtype, int64_t chunk) {
     const int64_t bytes = BytesOf(dtype) * chunk;
     if (dtype == DType::kFloat32) return "float" + std::to_string(chunk);
+    if (bytes == 2) return "uchar2";
     if (bytes == 4) return BytesOf(dtype) == 2 ? "ushort2" : "uchar4";
     return "uint" + std::to_string(bytes / 4);
   }
@@ -715,7 +743,8 @@ class GpuKernelPrinter : public ExprPrinter {
     if (to.dtype != from.dtype || !stride.affine || stride.stride != 1) return false;
     const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
     if (to_local && from_local) return false;
-    if ((to_local || from_local) && to.dtype != DType::kFloat32 && !(to.packed && lanes_ == 2)) return false;
+    const bool words = to.dtype == DType::kFloat32 || to.dtype == DType::kInt32;
+    if ((to_local || from_local) && !words && !(to.packed && lanes_ == 2)) return false;
     int64_t chunk = lanes_;
     if (!to_local) chunk = std::min(chunk, ChunkOf(to, base));
     if (!from_local) chunk = std::min(chunk, ChunkOf(from, stride.base));
@@ -798,19 +827,25 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   bool IsComputable(DType dtype) const {
-    return dtype == DType::kFloat32 || (IsNarrowFloat(dtype) && !IsOpenClHalf(dtype));
+    return dtype == DType::kFloat32 || dtype == DType::kInt32 || dtype == DType::kInt8 || dtype == DType::kUint8 ||
+           (IsNarrowFloat(dtype) && !IsOpenClHalf(dtype));
   }
 
   // The vector of a chunk whose components are computed with one by one.
   static std::string ComputedType(DType dtype, int64_t chunk) {
-    return (IsNarrowFloat(dtype) ? "ushort" : "float") + std::to_string(chunk);
+    const char* const type = IsNarrowFloat(dtype)     ? "ushort"
+                             : dtype == DType::kInt32 ? "int"
+                             : dtype == DType::kInt8  ? "char"
+                             : dtype == DType::kUint8 ? "uchar"
+                                                      : "float";
+    return type + std::to_string(chunk);
   }
 
-  // A store of floats to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
-  // as vectors of at most four.
+  // A store of floats or integers to memory of anything computed: the lanes one by one, the memory accesses that all
+  // lanes perform as vectors of at most four.
   bool PrintComputed(const StmtNode& store, const Expr& base) {
     const BufferDecl& to = buffers_.at(store.buffer);
-    if (!IsComputable(to.dtype) || !IsFloat(store.value->dtype)) return false;
+    if (!IsComputable(to.dtype) || IsFloat(to.dtype) != IsFloat(store.value->dtype)) return false;
     const int64_t chunk = std::min<int64_t>(4, ChunkOf(to, base));
     if (chunk == 1) return false;
     std::vector<Expr> loads;

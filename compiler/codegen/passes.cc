@@ -39,18 +39,18 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeMma(s.tensor, s.buffer, std::move(operands), s.from_zero);
+      return MakeMma(s.tensor, s.factors, s.buffer, std::move(operands), s.from_zero);
     }
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix(s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed);
     case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
-    case StmtKind::kPackPair: return MakePackPair(s.buffer, fn(s.index), fn(s.operands[0]), fn(s.operands[1]));
+    case StmtKind::kPack: return MakePack(s.buffer, fn(s.index), Mapped(s.operands, fn));
     case StmtKind::kSmallParts: return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
       if (!s.sums.empty())
-        return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
+        return MakeGroupMma(s.tensor, s.factors, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
       return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.columns, s.from_zero);
     }
     case StmtKind::kGroupSync:

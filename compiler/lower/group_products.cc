@@ -1,8 +1,9 @@
-// Products on tensor cores by warpgroups (wgmma m64nNk8): of four warps each makes 16 rows, whose factors it holds in
-// registers as for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them
+// Products on tensor cores by warpgroups (wgmma): of four warps each makes 16 rows, whose factors it holds in
+// registers as for mma.sync; all columns of the group come straight from shared memory, where a copy holds them
 // as core matrices and a second one their small parts. Factors without small parts may have their rows in such a copy
-// too, and rows or columns innermost there in place of k. The products run on their own: a pipeline prepares the next
-// step beside them, and where no registers have to be loaded anew, starts its products before these are done.
+// too, and those of 16 bits rows or columns innermost there in place of k. The products run on their own: a pipeline
+// prepares the next step beside them, and where no registers have to be loaded anew, starts its products before these
+// are done.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -144,6 +145,7 @@ class NestBuilder::GroupEmitter {
 
  private:
   int copy() const { return columns_.load->buffer; }
+  FactorTypes types() const { return {rows_.load->dtype, columns_.load->dtype}; }
 
   absl::Status Refusal(const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat("stage ", stage_.op.name, ": warpgroups take ", what));
@@ -170,7 +172,7 @@ class NestBuilder::GroupEmitter {
     if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
     const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(line), IntImm(0));
     read = slot;
-    return Load(of_small ? nest_.small_parts_[copy()] : copy(), intrinsic_.factor, {load->args[0]});
+    return Load(of_small ? nest_.small_parts_[copy()] : copy(), load->dtype, {load->args[0]});
   }
 
   // The selected tile's first row at element k of it, of those of this lane's warpgroup; or a row and warp behind it.
@@ -180,7 +182,7 @@ class NestBuilder::GroupEmitter {
     place = nest_.analyzer_.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
     const Expr load = nest_.OperandLoad(id_, rows_, IntImm(k), IntImm(line), IntImm(half));
     place = own;
-    return Load(rows_.load->buffer, intrinsic_.factor, {load->args[0]});
+    return Load(rows_.load->buffer, load->dtype, {load->args[0]});
   }
 
   // Whether products can begin there: where 16 bytes begin, and in swizzled runs with the first of eight of them.
@@ -211,12 +213,13 @@ class NestBuilder::GroupEmitter {
     const Expr column = Column(k, false);
     column_matrices_ = MatricesOf(copy(), Distance(column, Column(k + 1, false)));
     if (!LiesSo(column_matrices_, column, Column(k, false, 1), Column(k + 1, false), Column(k + run, false)) ||
-        (!column_matrices_.along_k && intrinsic_.parts))
+        (!column_matrices_.along_k && !intrinsic_.transposes()))
       return Refusal(absl::StrCat("k in runs of ", run, " of a copy"));
     if (!rows_shared_) return absl::OkStatus();
     const Expr row = Row(k);
     row_matrices_ = MatricesOf(rows_.load->buffer, Distance(row, Row(k + 1)));
-    bool so = Begins(row_matrices_, row) && LiesSo(row_matrices_, row, Row(k, 0, 1), Row(k + 1), Row(k + run)) &&
+    bool so = (row_matrices_.along_k || intrinsic_.transposes()) && Begins(row_matrices_, row) &&
+              LiesSo(row_matrices_, row, Row(k, 0, 1), Row(k + 1), Row(k + run)) &&
               Distance(row, Row(k, 1)) == row_matrices_.At(8, 0);
     for (int64_t warp = 1; warp < 4; ++warp) so &= Distance(row, Row(k, 0, 0, warp)) == row_matrices_.At(16 * warp, 0);
     return so ? absl::OkStatus() : Refusal("64 rows in a row of a copy");
@@ -253,12 +256,24 @@ class NestBuilder::GroupEmitter {
     most_factors_ = std::max(most_factors_, rows_.elements);
     sums_used_ = 0;
     for (RowGroup& group : *groups) {
+      SplitRuns(&group.runs);
       for (Run& run : group.runs) {
         run.sum = sums_used_;
         sums_used_ += kTileSums * static_cast<int64_t>(run.tiles.size());
       }
     }
     return absl::OkStatus();
+  }
+
+  // Where no product has a run's number of columns, the last eight are left to one of their own.
+  void SplitRuns(std::vector<Run>* runs) const {
+    for (size_t r = 0; r < runs->size(); ++r) {
+      std::vector<int64_t>& tiles = (*runs)[r].tiles;
+      if (intrinsic_.HasColumns(8 * static_cast<int64_t>(tiles.size()))) continue;
+      const int64_t last = tiles.back();
+      tiles.pop_back();
+      runs->insert(runs->begin() + static_cast<int64_t>(r) + 1, Run{{last}});
+    }
   }
 
   // True if the columns from `column` on are the next of the run.
@@ -283,7 +298,7 @@ class NestBuilder::GroupEmitter {
         Select(run.tiles.front());
         std::vector<Expr> operands;
         if (rows_shared_) {
-          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), {Row(k), Column(k, false)},
+          to->push_back(MakeGroupMma(stage_.tensor, types(), buffer_, PlacesOf(run), {Row(k), Column(k, false)},
                                      column_matrices_, row_matrices_));
           continue;
         }
@@ -292,7 +307,8 @@ class NestBuilder::GroupEmitter {
         for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
-          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), std::move(operands), column_matrices_));
+          to->push_back(
+              MakeGroupMma(stage_.tensor, types(), buffer_, PlacesOf(run), std::move(operands), column_matrices_));
           continue;
         }
         operands.push_back(Column(k, true));

@@ -96,7 +96,7 @@ void Counter::Walk(const Stmt& stmt, double times) {
     case StmtKind::kLet: Read(stmt->value, times); break;
     case StmtKind::kMma:
     case StmtKind::kGroupMma: Product(*stmt, times); break;
-    case StmtKind::kPackPair:
+    case StmtKind::kPack:
       for (const Expr& operand : stmt->operands) Read(operand, times);
       break;
     case StmtKind::kBulkCopy: Read(stmt->value, times, static_cast<double>(stmt->extent)); break;

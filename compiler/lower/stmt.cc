@@ -70,18 +70,19 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
   return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});
 }
 
-Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero) {
+Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> operands, bool from_zero) {
   DIAPASON_CHECK(operands.size() == 10);
   return Make({.kind = StmtKind::kMma,
                .buffer = buffer,
                .operands = std::move(operands),
                .tensor = tensor,
+               .factors = factors,
                .from_zero = from_zero});
 }
 
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed) {
   DIAPASON_CHECK((matrices == 2 || matrices == 4) && value->kind == ExprKind::kLoad);
-  DIAPASON_CHECK(!transposed || TensorIntrinsicOf(tensor).factors_per_register() == 2);
+  DIAPASON_CHECK(!transposed || TensorIntrinsicOf(tensor).transposes());
   return Make({.kind = StmtKind::kLoadMatrix,
                .extent = matrices,
                .buffer = buffer,
@@ -99,11 +100,8 @@ Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane) {
                .operands = {std::move(lane)}});
 }
 
-Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second) {
-  return Make({.kind = StmtKind::kPackPair,
-               .buffer = buffer,
-               .index = std::move(index),
-               .operands = {std::move(first), std::move(second)}});
+Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors) {
+  return Make({.kind = StmtKind::kPack, .buffer = buffer, .index = std::move(index), .operands = std::move(factors)});
 }
 
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
@@ -128,16 +126,18 @@ Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> ope
                .columns = matrices});
 }
 
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands,
-                  CoreMatrices matrices, CoreMatrices rows) {
+Stmt MakeGroupMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> sums,
+                  std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows) {
   const auto columns = static_cast<int64_t>(2 * sums.size());
-  DIAPASON_CHECK(operands.size() == (rows.stride > 0 ? 2 : 5) && columns % 8 == 0 && columns >= 8 && columns <= 256);
+  DIAPASON_CHECK(operands.size() == (rows.stride > 0 ? 2 : 5) && columns % 8 == 0 && columns >= 8 &&
+                 TensorIntrinsicOf(tensor).HasColumns(columns));
   return Make({.kind = StmtKind::kGroupMma,
                .extent = columns,
                .buffer = buffer,
                .operands = std::move(operands),
                .sums = std::move(sums),
                .tensor = tensor,
+               .factors = factors,
                .columns = matrices,
                .rows = rows});
 }
@@ -291,9 +291,8 @@ class Printer {
       case StmtKind::kShuffle:
         return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value) + " of lane " +
                                Text(stmt->operands[0]));
-      case StmtKind::kPackPair:
-        return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Text(stmt->operands[0]) +
-                               ", " + Text(stmt->operands[1]));
+      case StmtKind::kPack:
+        return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Texts(stmt->operands));
       case StmtKind::kSmallParts:
         return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
                                std::to_string(stmt->extent) + " from " + Text(stmt->value));

@@ -71,8 +71,8 @@ enum class StmtKind : uint8_t {
   kLaunchDependents,  // cuda: the next kernel may start once all threads of all blocks have come here or ended
   kWait,              // until at most `extent` of this thread's groups are unfinished
   // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`,
-  // then its 4 and 2 registers of factors. Factors of 16 bits lie in pairs in int32 elements, the first one in the low
-  // half.
+  // then its 4 and 2 registers of factors. Factors of fewer than 32 bits lie together in int32 elements, the first one
+  // in the lowest bits.
   kMma,
   // buffer[index, index + extent) = this lane's registers of `extent` matrices of 8 rows of 16 bytes in shared memory,
   // loaded by the warp: `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane
@@ -81,7 +81,7 @@ enum class StmtKind : uint8_t {
   // buffer[index] = `value`, a load of registers, as lane operands[0] of the warp has it; all its lanes come here at
   // once.
   kShuffle,
-  kPackPair,    // buffer[index] = the two float16 values of operands, the first one in the low half
+  kPack,        // buffer[index] = the factors of operands, the first one in the lowest bits
   kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load,
                 // and those behind it
   // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this
@@ -131,20 +131,26 @@ struct CoreMatrices {
   }
 };
 
+// The element types of a product's operands, of those that its intrinsic takes.
+struct FactorTypes {
+  DType rows = DType::kFloat32, columns = DType::kFloat32;
+};
+
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
   int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kBulkSync
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
-  Expr index{};        // kStore, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kBulkCopy: flat element offset
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
+  Expr index{};        // kStore, kLoadMatrix, kPack, kSmallParts, kGroupMma, kBulkCopy: flat element offset
   Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};           // kMma, kPackPair, kGroupMma, kBulkCopy, kBulkSync
+  std::vector<Expr> operands{};           // kMma, kPack, kGroupMma, kBulkCopy, kBulkSync
   std::vector<Expr> sums{};               // kGroupMma, kGroupSync (kWait): elements of `buffer`
   TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix, kGroupMma
+  FactorTypes factors{};                  // kMma, kGroupMma
   bool transposed = false;                // kLoadMatrix
   bool from_zero = false;                 // kMma, kGroupMma: the sums are the product alone
   CoreMatrices columns{}, rows{};         // kGroupMma
@@ -167,15 +173,15 @@ Stmt MakeBarrier();
 Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
-Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero);
+Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> operands, bool from_zero);
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
-Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
+Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
 Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,
                   bool from_zero);
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands,
-                  CoreMatrices matrices, CoreMatrices rows = {});
+Stmt MakeGroupMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> sums,
+                  std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows = {});
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.

@@ -1,11 +1,13 @@
 // Products on tensor cores by warps (mma.sync): lane 4 * g + q brings words q and q + 4 along k of rows g and g + 8 of
 // one operand and of column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1
 // (tensor_intrinsic.h). Operands in shared memory with k innermost come as whole matrices of 8 rows of 16 bytes
-// (ldmatrix), those of 16 bits with rows or columns innermost as well (transposed), others element by element.
+// (ldmatrix), those of 16 bits with rows or columns innermost as well (transposed), others element by element, which
+// are packed into words.
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/lower/fragments.h"
 
 namespace diapason {
@@ -13,6 +15,11 @@ namespace {
 
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
+
+std::string NamesOfFactors(const TensorIntrinsic& intrinsic) {
+  return absl::StrJoin(intrinsic.factors, " and ",
+                       [](std::string* out, const FactorType& type) { absl::StrAppend(out, NameOf(type.dtype)); });
+}
 
 // Loads of two matrices each, two at a time where they are the same number of elements apart for all lanes: lanes from
 // 16 on (`upper`: 1, else 0) then give the rows of the second.
@@ -94,9 +101,9 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const std::vector<Expr>& lanes = context_[stage.lane_stage].value;
   const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
-  const int64_t row_elements = intrinsic.row(), pair = intrinsic.factors_per_register();
+  const int64_t row_elements = intrinsic.row(), packed = intrinsic.factors_per_register();
   auto element = [&](int64_t half, int64_t offset) {
-    return OperandLoad(id, *operand, Add(Mul(q, IntImm(pair)), IntImm(k + offset)), g, IntImm(half));
+    return OperandLoad(id, *operand, Add(Mul(q, IntImm(packed)), IntImm(k + offset)), g, IntImm(half));
   };
   const Expr first = element(0, 0);
   for (const auto& [load, at] : operand->known)
@@ -107,10 +114,10 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const auto by_elements = [&] {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * row_elements;
-      const Expr value = element(half, offset);
-      operand->loads.push_back(pair == 1
-                                   ? MakeStore(operand->buffer, IntImm(at + i), value)
-                                   : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
+      std::vector<Expr> factors;
+      for (int64_t f = 0; f < packed; ++f) factors.push_back(element(half, offset + f));
+      operand->loads.push_back(packed == 1 ? MakeStore(operand->buffer, IntImm(at + i), factors[0])
+                                           : MakePack(operand->buffer, IntImm(at + i), std::move(factors)));
     }
     return at;
   };
@@ -132,7 +139,7 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
     operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, row));
     return at;
   }
-  if (pair == 2 && LinesAreNeighbours(id, *operand, k)) {
+  if (intrinsic.transposes() && LinesAreNeighbours(id, *operand, k)) {
     const Expr depth = Add(Add(Mul(quarter, IntImm(row_elements)), line), IntImm(k));
     const Expr across = OperandLoad(id, *operand, depth, IntImm(0), FloorMod(eighth, 2));
     if (are_rows(across)) {
@@ -171,11 +178,11 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
     return refuse("a sum of products of two copies");
   for (const Expr& factor : body->args) {
     const Expr& load = LoadOfFactor(factor);
-    if (factor->dtype != DType::kFloat32 || load->dtype != intrinsic.factor ||
-        state_.stage(load->buffer).op.dtype != intrinsic.factor)
-      return refuse(absl::StrCat(NameOf(intrinsic.factor), " factors"));
+    if (factor->dtype != intrinsic.sum || intrinsic.FindFactor(load->dtype) == nullptr ||
+        state_.stage(load->buffer).op.dtype != load->dtype)
+      return refuse(absl::StrCat(NamesOfFactors(intrinsic), " factors"));
   }
-  if (stage.op.dtype != DType::kFloat32) return refuse("float32 sums");
+  if (stage.op.dtype != intrinsic.sum) return refuse(absl::StrCat(NameOf(intrinsic.sum), " sums"));
   if (bounds_.stages[id].extent[stage.tensor_k] % intrinsic.depth() != 0)
     return refuse(absl::StrCat("k in multiples of ", intrinsic.depth()));
   if (bounds_.stages[id].extent[stage.tensor_m] != 2 || bounds_.stages[id].extent[stage.tensor_n] != 2)
@@ -261,8 +268,8 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
           parts.push_back(Load(operand.buffer, intrinsic.register_type(), {IntImm(at + i)}));
       }
       const int64_t run = together ? kLongestRunOfK : depth;
-      products.push_back(
-          MakeMma(stage.tensor, intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
+      products.push_back(MakeMma(stage.tensor, {operands[0].load->dtype, operands[1].load->dtype},
+                                 intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
       const bool whole = intrinsic.parts && ((k + depth) % run == 0 || k + depth == extent);
       for (int64_t i = 0; i < kTileSums && whole; ++i) {
         const Expr at = place_of(i);

@@ -282,7 +282,7 @@ MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const 
   }
   if (k_innermost && step > 0) row = step;
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
-  const bool matrices = (k_innermost || intrinsic.factors_per_register() > 1) && row % intrinsic.row() == 0;
+  const bool matrices = (k_innermost || intrinsic.transposes()) && row % intrinsic.row() == 0;
   row /= intrinsic.factors_per_register();  // in banks of 4 bytes
   int64_t known[32];
   int banks[32] = {0}, worst = 1;

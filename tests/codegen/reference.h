@@ -87,9 +87,9 @@ class ReferenceThread {
       case StmtKind::kMma: return Multiply(*s);
       case StmtKind::kLoadMatrix: return LoadMatrix(*s);
       case StmtKind::kShuffle: return Shuffle(*s);
-      case StmtKind::kPackPair:
+      case StmtKind::kPack:
         memory.at(s->buffer)->at(Int(s->index)) =
-            Pair(s->operands[0]->dtype, Value(s->operands[0]), Value(s->operands[1]));
+            Packed(s->operands[0]->dtype, [&](size_t i) { return Value(s->operands[i]); });
         return;
       case StmtKind::kSmallParts: return SmallParts(*s);
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
@@ -122,14 +122,25 @@ class ReferenceThread {
     warp->barrier.arrive_and_wait();
   }
 
-  static double Pair(DType dtype, double low, double high) {
-    return static_cast<double>(FloatToNarrow(dtype, static_cast<float>(low)) |
-                               uint32_t{FloatToNarrow(dtype, static_cast<float>(high))} << 16);
+  // A register of factors of fewer than 32 bits.
+  template <typename F>
+  static double Packed(DType dtype, F value) {
+    const int bits = 8 * BytesOf(dtype);
+    uint32_t all = 0;
+    for (int i = 0; i < 32 / bits; ++i) {
+      const double one = value(i);
+      const uint32_t pattern = IsFloat(dtype) ? FloatToNarrow(dtype, static_cast<float>(one))
+                                              : static_cast<uint32_t>(static_cast<int32_t>(one)) & 0xffu;
+      all |= pattern << bits * i;
+    }
+    return static_cast<double>(all);
   }
 
-  // A half of a register.
-  static double HalfOf(DType dtype, double pair, int64_t which) {
-    return NarrowToFloat(dtype, static_cast<uint16_t>(static_cast<uint32_t>(pair) >> 16 * which));
+  // One of its factors.
+  static double FactorOf(DType dtype, double packed, int64_t which) {
+    const uint32_t bits = static_cast<uint32_t>(packed) >> 8 * BytesOf(dtype) * which;
+    if (IsFloat(dtype)) return NarrowToFloat(dtype, static_cast<uint16_t>(bits));
+    return dtype == DType::kInt8 ? static_cast<int8_t>(bits) : static_cast<uint8_t>(bits);
   }
 
   // Lane l gives the row l % 8 of matrix l / 8, and gets word l % 4 of row l / 4 of each.
@@ -147,10 +158,9 @@ class ReferenceThread {
       if (intrinsic.factors_per_register() == 1)
         to = from.at(row + word);
       else if (s.transposed)
-        to = Pair(intrinsic.factor, from.at(warp->rows[m * 8 + 2 * word] + lane / 4),
-                  from.at(warp->rows[m * 8 + 2 * word + 1] + lane / 4));
+        to = Packed(s.value->dtype, [&](int i) { return from.at(warp->rows[m * 8 + 2 * word + i] + lane / 4); });
       else
-        to = Pair(intrinsic.factor, from.at(row + 2 * word), from.at(row + 2 * word + 1));
+        to = Packed(s.value->dtype, [&](int i) { return from.at(row + intrinsic.factors_per_register() * word + i); });
     }
     warp->barrier.arrive_and_wait();
   }
@@ -181,7 +191,7 @@ class ReferenceThread {
   }
 
   // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g; m16n8k16:
-  // pairs 2q and 2q + 8.
+  // pairs from 2q and 2q + 8 on; m16n8k32: fours from 4q and 4q + 16 on.
   void Multiply(const StmtNode& s) {
     const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
     const int64_t lane = thread % 32;
@@ -193,11 +203,9 @@ class ReferenceThread {
       for (int64_t word = 0; word < 8; ++word) {
         const double a = warp->factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8],
                      b = warp->factors[column * 4 + word % 4][4 + word / 4];
-        if (intrinsic.parts)
-          sum += ThreeProducts(a, b);
-        else
-          sum += HalfOf(intrinsic.factor, a, 0) * HalfOf(intrinsic.factor, b, 0) +
-                 HalfOf(intrinsic.factor, a, 1) * HalfOf(intrinsic.factor, b, 1);
+        if (intrinsic.parts) sum += ThreeProducts(a, b);
+        for (int64_t f = 0; f < intrinsic.factors_per_register() && !intrinsic.parts; ++f)
+          sum += FactorOf(s.factors.rows, a, f) * FactorOf(s.factors.columns, b, f);
       }
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
       to = s.from_zero ? sum : to + sum;
@@ -314,14 +322,16 @@ class ReferenceThread {
     for (int64_t i = 0; i < s.extent / 2; ++i) {
       const int64_t row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       double sum = 0;
-      for (int64_t k = 0; k < 16 && product.parts() == 1; ++k) {
-        const int64_t word = k / 2;
-        if (s.rows.stride > 0)
-          sum += product.row_factors[row * 16 + k] * product.column_factors[column * 16 + k];
-        else
-          sum += HalfOf(TensorIntrinsicOf(s.tensor).factor,
-                        warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) *
-                 product.column_factors[column * 16 + k];
+      const int64_t depth = TensorIntrinsicOf(s.tensor).depth(),
+                    packed = TensorIntrinsicOf(s.tensor).factors_per_register();
+      for (int64_t k = 0; k < depth && product.parts() == 1; ++k) {
+        const int64_t word = k / packed;
+        const double factor =
+            s.rows.stride > 0
+                ? product.row_factors[row * depth + k]
+                : FactorOf(s.factors.rows, warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8],
+                           k % packed);
+        sum += factor * product.column_factors[column * depth + k];
       }
       for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];

@@ -49,7 +49,7 @@ KernelFunc ProductByWarp() {
   std::vector<Expr> operands = {I(0), I(1), I(2), I(3)};
   for (int i = 0; i < 4; ++i) operands.push_back(At(0, Mad(Add(g, I(i % 2 * 8)), kK, Add(q, I(i / 2 * 4)))));
   for (int i = 0; i < 2; ++i) operands.push_back(At(1, Mad(Add(q, I(4 * i)), kColumns, g)));
-  std::vector<Stmt> steps = {MakeMma(TensorMode::kThreeTf32, 10, operands, true)};
+  std::vector<Stmt> steps = {MakeMma(TensorMode::kThreeTf32, {}, 10, operands, true)};
   for (int i = 0; i < 4; ++i)
     steps.push_back(MakeStore(2, Mad(Add(g, I(i / 2 * 8)), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));
   return KernelOf(

@@ -69,7 +69,9 @@ TEST(KernelWork, ProductsOnTensorCoresAreSharedByTheLanes) {
   KernelFunc kernel;
   kernel.threads = 32;
   const std::vector<Expr> operands(10, IntImm(0));
-  kernel.body = MakeFor(ForKind::kThreadX, t, 32, SerialLoop(k, 5, MakeMma(TensorMode::kHalf, 7, operands, false)));
+  kernel.body =
+      MakeFor(ForKind::kThreadX, t, 32,
+              SerialLoop(k, 5, MakeMma(TensorMode::kHalf, {DType::kFloat16, DType::kFloat16}, 7, operands, false)));
   const KernelWork work = WorkOf(kernel);
   EXPECT_EQ(work.flops, 5 * 2.0 * 16 * 8 * 16);
   EXPECT_EQ(work.tensor, TensorMode::kHalf);

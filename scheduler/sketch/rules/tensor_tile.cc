@@ -13,12 +13,12 @@ const Expr* LoadsOfProduct(const Expr& body, Expr loads[2]) {
     loads[i] = body->args[i]->kind == ExprKind::kCast ? body->args[i]->args[0] : body->args[i];
     if (loads[i]->kind != ExprKind::kLoad) return nullptr;
   }
-  return loads[0]->dtype == loads[1]->dtype ? loads : nullptr;
+  return loads;
 }
 
 bool MayUse(const TensorIntrinsic& intrinsic, const SketchContext& context) {
   if (context.target.kind != TargetKind::kCuda) return true;
-  if (context.target.strict_fp32 && intrinsic.factor == DType::kFloat32) return false;
+  if (context.target.strict_fp32 && intrinsic.parts) return false;
   if (intrinsic.groups && context.facts.arch != "sm_90") return false;  // later ones have other instructions
   return CudaArchNumber(context.facts.arch) >= intrinsic.first_arch;
 }
@@ -139,10 +139,10 @@ bool IsMatrix(const Expr& load, const Expr& a, const Expr& b) {
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) {
   const Stage& op = draft.state().stage(stage).op;
   Expr loads[2];
-  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr)
-    return nullptr;
+  if (op.combiner != Combiner::kSum || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
-    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context()))
+    if (intrinsic.groups == groups && intrinsic.sum == op.dtype && intrinsic.FindFactor(loads[0]->dtype) &&
+        intrinsic.FindFactor(loads[1]->dtype) && MayUse(intrinsic, draft.context()))
       return &intrinsic;
   return nullptr;
 }
@@ -196,11 +196,10 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
     if (intrinsic.parts || s.axis(rows).extent < 64) continue;
     for (int i : {0, 1}) {
       const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
-      if (IsMatrix(columns_load, k, s.axis(columns).var) && IsMatrix(rows_load, k, s.axis(rows).var))
-        return {rows,
-                columns,
-                {columns_load->buffer, rows_load->buffer},
-                {columns_load->args.back() == k, rows_load->args.back() == k}};
+      if (!IsMatrix(columns_load, k, s.axis(columns).var) || !IsMatrix(rows_load, k, s.axis(rows).var)) continue;
+      const std::vector<bool> along_k = {columns_load->args.back() == k, rows_load->args.back() == k};
+      if (intrinsic.transposes() || (along_k[0] && along_k[1]))
+        return {rows, columns, {columns_load->buffer, rows_load->buffer}, along_k};
     }
   }
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.

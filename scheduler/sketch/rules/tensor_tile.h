@@ -1,4 +1,4 @@
-// The tiles of a product on tensor cores (mma.sync m16n8k8, wgmma): what the rules that tile have in common.
+// The tiles of a product on tensor cores (mma.sync, wgmma): what the rules that tile have in common.
 #pragma once
 
 #include <utility>
@@ -24,7 +24,7 @@ bool EndsInZeros(const Draft& draft, int stage);
 
 // How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis
 // makes the columns; the other's, the rows, come through registers. Of factors without small parts both are read from
-// there where one of the two innermost dimensions is k, the other the axis.
+// there where one of the two innermost dimensions is k, the other the axis; of 8 bits, where both have k innermost.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'

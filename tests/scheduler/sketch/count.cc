@@ -66,7 +66,7 @@ class Counter {
       case StmtKind::kSmallParts: Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1))); break;
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
-      case StmtKind::kPackPair: Reach(stmt->buffer, stmt->index); break;
+      case StmtKind::kPack: Reach(stmt->buffer, stmt->index); break;
       case StmtKind::kBulkCopy:
         counted_->bulk_copies[stmt->buffer] += outer;
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
@@ -162,7 +162,7 @@ class Walker {
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(TensorIntrinsicOf(stmt->tensor).row() - 1)));
         break;
       case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
-      case StmtKind::kPackPair:
+      case StmtKind::kPack:
         Check(stmt->buffer, *stmt->index);
         for (const Expr& operand : stmt->operands) Value(*operand);
         break;

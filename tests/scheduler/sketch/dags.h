@@ -10,7 +10,7 @@ namespace diapason::testing {
 
 struct ConvShape {
   int64_t height = 8, width = 8, in = 8, out = 16, kernel = 3, stride = 1, padding = 1, batch = 1;
-  DType dtype = DType::kFloat32;  // of tensors; sums are float32
+  DType dtype = DType::kFloat32;  // of tensors; sums are float32, of uint8 and weights in int8 they are int32
 };
 
 // A value as it is computed with.
@@ -18,42 +18,68 @@ inline Expr InFloat32(const Expr& value) {
   return value->dtype == DType::kFloat32 ? value : Cast(DType::kFloat32, value);
 }
 
+// A value as a factor, or as a term of its sums.
+inline Expr Widened(const Expr& value) {
+  if (IsFloat(value->dtype)) return InFloat32(value);
+  return value->dtype == DType::kInt32 ? value : Cast(DType::kInt32, value);
+}
+
+inline bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
+
+// Has random inputs of 8 bits take all values.
+inline int OfAllBytes(DagBuilder& b, int stage) {
+  const bool is_signed = b.stage(stage).dtype == DType::kInt8;
+  if (!IsByte(b.stage(stage).dtype)) return stage;
+  b.stage(stage).valid_min = is_signed ? -128 : 0;
+  b.stage(stage).valid_max = is_signed ? 127 : 255;
+  return stage;
+}
+
+// A sum as it is stored: integers requantised to uint8, by a power of two, so that it is exact.
+inline Expr Stored(DType dtype, const Expr& sum) {
+  if (dtype != DType::kUint8) return dtype == sum->dtype ? sum : Cast(dtype, sum);
+  const Expr scaled = Call("round", {Mul(Cast(DType::kFloat32, sum), FloatImm(0x1p-10))});
+  return Cast(dtype, Min(Max(Add(scaled, FloatImm(3)), FloatImm(0)), FloatImm(255)));
+}
+
 // NHWC convolution + bias (+ residual) + relu, as compiler/graph partitions it.
 inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
   DagBuilder b;
   const int64_t p = s.padding, oh = (s.height + 2 * p - s.kernel) / s.stride + 1,
                 ow = (s.width + 2 * p - s.kernel) / s.stride + 1;
-  const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.in}, s.dtype);
-  const int w = b.Constant("w", {s.kernel, s.kernel, s.in, s.out}, s.dtype);
-  const int bias = b.Constant("bias", {s.out});
+  const bool bytes = IsByte(s.dtype);
+  const int x = OfAllBytes(b, b.Placeholder("x", {s.batch, s.height, s.width, s.in}, s.dtype));
+  const int w = OfAllBytes(b, b.Constant("w", {s.kernel, s.kernel, s.in, s.out}, bytes ? DType::kInt8 : s.dtype));
+  const int bias = b.Constant("bias", {s.out}, bytes ? DType::kInt32 : DType::kFloat32);
+  if (bytes) b.stage(bias).valid_max = 10000;
   int input = x;
   if (p > 0) {
     input = b.Compute("pad", {s.batch, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
       const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(s.height + p)));
       const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(s.width + p)));
       return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}),
-                    FloatImm(0, s.dtype));
+                    bytes ? IntImm(0, s.dtype) : FloatImm(0, s.dtype));
     });
   }
   const std::vector<int64_t> shape{s.batch, oh, ow, s.out};
   const int conv = b.Reduce("conv", shape, {s.kernel, s.kernel, s.in}, Combiner::kSum,
                             [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-                              return Mul(InFloat32(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),
-                                                                Add(Mul(i[2], IntImm(s.stride)), r[1]), r[2]})),
-                                         InFloat32(b.At(w, {r[0], r[1], r[2], i[3]})));
+                              return Mul(Widened(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),
+                                                              Add(Mul(i[2], IntImm(s.stride)), r[1]), r[2]})),
+                                         Widened(b.At(w, {r[0], r[1], r[2], i[3]})));
                             });
   int result = b.Compute("bias_add", shape, [&](const DagBuilder::Vars& i) {
     return Add(b.At(conv, {i[0], i[1], i[2], i[3]}), b.At(bias, {i[3]}));
   });
   if (residual) {
-    const int other = b.Placeholder("other", shape, s.dtype);
+    const int other = OfAllBytes(b, b.Placeholder("other", shape, s.dtype));
     result = b.Compute("add", shape, [&](const DagBuilder::Vars& i) {
-      return Add(b.At(result, {i[0], i[1], i[2], i[3]}), InFloat32(b.At(other, {i[0], i[1], i[2], i[3]})));
+      return Add(b.At(result, {i[0], i[1], i[2], i[3]}), Widened(b.At(other, {i[0], i[1], i[2], i[3]})));
     });
   }
   const int relu = b.Compute("relu", shape, [&](const DagBuilder::Vars& i) {
-    const Expr value = Max(b.At(result, {i[0], i[1], i[2], i[3]}), FloatImm(0));
-    return s.dtype == DType::kFloat32 ? value : Cast(s.dtype, value);
+    const Expr value = b.At(result, {i[0], i[1], i[2], i[3]});
+    return Stored(s.dtype, bytes ? value : Max(value, FloatImm(0)));
   });
   return b.Build({relu}).value();
 }
@@ -108,6 +134,26 @@ inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k, DType dtype = 
       .Build({b.Compute("y", {m, n},
                         [&](const DagBuilder::Vars& i) {
                           return Cast(dtype, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
+                        })})
+      .value();
+}
+
+// Quantised tensors, with sums in int32 and a bias of that type.
+inline ComputeDag MatMulOfBytes(int64_t m, int64_t n, int64_t k, bool w_by_n = false) {
+  DagBuilder b;
+  const int x = OfAllBytes(b, b.Placeholder("x", {m, k}, DType::kUint8));
+  const int w =
+      OfAllBytes(b, b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, DType::kInt8));
+  const int bias = b.Constant("bias", {n}, DType::kInt32);
+  b.stage(bias).valid_max = 10000;
+  const int c =
+      b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(Widened(b.At(x, {i[0], r[0]})), Widened(w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]})));
+      });
+  return b
+      .Build({b.Compute("y", {m, n},
+                        [&](const DagBuilder::Vars& i) {
+                          return Stored(DType::kUint8, Add(b.At(c, {i[0], i[1]}), b.At(bias, {i[1]})));
                         })})
       .value();
 }
@@ -426,6 +472,9 @@ inline std::vector<NamedDag> AllKinds() {
       {"gemm_half", MatMulOfHalves(33, 40, 96)},
       {"gemm_bfloat16", MatMulOfHalves(33, 40, 96, DType::kBfloat16)},
       {"conv3x3_half", Convolution({14, 14, 16, 32, 3, 1, 1, 1, DType::kFloat16}, true)},
+      {"gemm_bytes", MatMulOfBytes(33, 40, 96)},
+      {"gemm_bytes_odd", MatMulOfBytes(33, 22, 75, true)},
+      {"conv3x3_bytes", Convolution({14, 14, 32, 24, 3, 1, 1, 1, DType::kUint8}, true)},
       {"dense", MatMul(1, 100, 256, true)},
       {"maxpool", MaxPool(14, 16)},
       {"average", GlobalAverage(7, 48)},
@@ -473,6 +522,9 @@ inline std::vector<NamedDag> LargerProducts() {
   return {
       {"gemm", MatMul(150, 136, 96, false)},
       {"gemm_half", MatMulOfHalves(150, 136, 96)},
+      {"gemm_bytes", MatMulOfBytes(150, 136, 96)},
+      {"gemm_bytes_by_columns", MatMulOfBytes(150, 136, 100, true)},
+      {"conv3x3_bytes", Convolution({13, 14, 48, 72, 3, 1, 1, 1, DType::kUint8})},
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
   };

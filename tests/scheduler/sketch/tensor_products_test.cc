@@ -46,6 +46,24 @@ ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n
   return Product(m, n, k, x_by_k, w_by_n, swapped, Combiner::kSum, dtype);
 }
 
+// The same of integers, with the sum as it is.
+ComputeDag ByteProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, DType x_type,
+                       DType w_type) {
+  DagBuilder b;
+  const int x = testing::OfAllBytes(
+      b, b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, x_type));
+  const int w =
+      testing::OfAllBytes(b, b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, w_type));
+  return b
+      .Build({b.Reduce("c", {m, n}, {k}, Combiner::kSum,
+                       [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                         const Expr left = testing::Widened(x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]}));
+                         const Expr right = testing::Widened(w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]}));
+                         return swapped ? Mul(right, left) : Mul(left, right);
+                       })})
+      .value();
+}
+
 // Decisions drawn at random, with some said.
 std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_t>& said, std::mt19937& random) {
   std::vector<int32_t> decisions(space.size()), values;
@@ -150,7 +168,7 @@ TEST(TensorProducts, HalvesThatAreNotAlignedArePacked) {
   ASSERT_EQ(changed, 2);
   const auto lowered = Lower(dag, schedule, kCuda, DefaultFacts(kCuda));
   ASSERT_TRUE(lowered.ok()) << lowered.status();
-  EXPECT_TRUE(Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kPackPair; }));
+  EXPECT_TRUE(Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kPack; }));
   testing::ExpectNestComputes(*lowered, expected);
 }
 
@@ -173,6 +191,118 @@ TEST(TensorProducts, HalvesCompileForTheArchitecturesThatHaveThem) {
   }
   const Target turing = Target::Parse("cuda -arch=sm_75").value();
   EXPECT_LT(TaskSpace::Create(dag, turing, DefaultFacts(turing)).value()->Find("direct/tensor"), 0);
+}
+
+bool Packs(const LoweredProgram& lowered) {
+  return Contains(lowered.kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kPack; });
+}
+
+// Integers of 8 bits, signed and not in either operand: as matrices where k is innermost, others packed into fours.
+TEST(TensorProducts, BytesComeAsMatricesWhereKIsInnermost) {
+  std::mt19937 random(4);
+  for (int form = 0; form < 16; ++form) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag =
+        ByteProduct(40, 24, 80, x_by_k, w_by_n, form % 3 == 0, form & 4 ? DType::kUint8 : DType::kInt8,
+                    form & 8 ? DType::kUint8 : DType::kInt8);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_GE(task->Find("direct/tensor"), 0);
+    const Space* space = &task->space(task->Find("direct/tensor"));
+    for (int n = 0; n < 2; ++n) {
+      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(form);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+      EXPECT_EQ(HasMatrices(*lowered, false), !x_by_k || w_by_n) << ToString(lowered->kernels[0]);
+      EXPECT_EQ(Packs(*lowered), x_by_k || !w_by_n);
+      EXPECT_FALSE(HasMatrices(*lowered, true));
+    }
+  }
+}
+
+TEST(TensorProducts, BytesThatAreNotAlignedArePacked) {
+  std::mt19937 random(8);
+  const ComputeDag dag = ByteProduct(33, 20, 77, false, true, false, DType::kUint8, DType::kInt8);
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  ASSERT_GE(task->Find("direct/tensor"), 0);
+  const Space* space = &task->space(task->Find("direct/tensor"));
+  Schedule schedule = space->Instantiate(Draw(*space, {{"warps", 1}}, random));
+  for (Step& step : schedule.steps)
+    if (step.kind == StepKind::kPadRows) step.factors = {Factor::Of(4)};
+  const auto lowered = Lower(dag, schedule, kCuda, DefaultFacts(kCuda));
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_TRUE(Packs(*lowered));
+  EXPECT_FALSE(HasMatrices(*lowered, false));
+  testing::ExpectNestComputes(*lowered, expected);
+}
+
+// Turing's product of integers has half as many elements of k (m8n8k16), which no row stands for.
+TEST(TensorProducts, BytesCompileForTheArchitecturesThatHaveThem) {
+  struct Case {
+    DType x, w;
+    const char* types;
+  };
+  for (const auto& [x, w, types] :
+       {Case{DType::kInt8, DType::kInt8, "s8.s8"}, Case{DType::kUint8, DType::kInt8, "u8.s8"},
+        Case{DType::kInt8, DType::kUint8, "s8.u8"}, Case{DType::kUint8, DType::kUint8, "u8.u8"}}) {
+    const ComputeDag dag = ByteProduct(256, 128, 128, false, true, false, x, w);
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+      const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
+      const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+      ASSERT_GE(task->Find("direct/tensor"), 0) << arch;
+      const Space* space = &task->space(task->Find("direct/tensor"));
+      std::mt19937 random(2);
+      const auto lowered =
+          Lower(dag, space->Instantiate(Draw(*space, {{"warps", 2}, {"tiles", 2}, {"stages", 3}}, random)), target,
+                DefaultFacts(target));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << arch << program.status();
+      EXPECT_NE(program->source.find(absl::StrCat("mma.sync.aligned.m16n8k32.row.col.s32.", types, ".s32")),
+                std::string::npos)
+          << program->source;
+      EXPECT_NE(program->source.find("load_matrix_4_pairs("), std::string::npos);
+      EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+    }
+    const Target turing = Target::Parse("cuda -arch=sm_75").value();
+    EXPECT_LT(TaskSpace::Create(dag, turing, DefaultFacts(turing)).value()->Find("direct/tensor"), 0);
+  }
+}
+
+// Convolutions of quantised networks: all sketches on tensor cores, with the requantisation behind the sums, and the
+// weights as they are and with k innermost.
+TEST(TensorProducts, ConvolutionsOfBytesComputeAndCompile) {
+  std::mt19937 random(12);
+  const ComputeDag dag = testing::Convolution({9, 11, 32, 24, 3, 1, 1, 1, DType::kUint8}, true);
+  const testing::Reference expected = testing::MakeReference(dag, 13);
+  for (const char* arch : {"sm_75", "sm_86", "sm_90"}) {
+    const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    const auto task = TaskSpace::Create(dag, target, facts).value();
+    int tensor = 0, whole = 0;
+    for (int i = 0; i < task->size(); ++i) {
+      const Space& space = task->space(i);
+      if (arch == std::string("sm_86") && space.name().find("tensor") == std::string::npos) continue;
+      const auto lowered = Lower(task->dag(), space.Instantiate(Draw(space, {{"warps", 1}}, random)), target, facts);
+      ASSERT_TRUE(lowered.ok()) << space.name() << " " << arch << ": " << lowered.status();
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << space.name() << " " << arch << ": " << program.status();
+      if (space.name().find("tensor") == std::string::npos) continue;
+      ++tensor;
+      EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32"), std::string::npos);
+      const bool k_innermost = space.view().name == "gemm_k";
+      EXPECT_TRUE(!k_innermost || !Packs(*lowered)) << space.name();
+      whole += k_innermost ? 1 : 0;
+      if (arch != std::string("sm_90")) continue;
+      SCOPED_TRACE(space.name());
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+    }
+    EXPECT_EQ(tensor > 0, arch != std::string("sm_75")) << arch;
+    EXPECT_EQ(whole > 0, arch != std::string("sm_75")) << arch;
+  }
 }
 
 // The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile
@@ -295,6 +425,110 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
               std::string::npos);
     EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
     EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
+  }
+}
+
+// Both factors from shared memory where both have k innermost; else those that have it make the columns, and the others
+// come through registers. Five tiles of columns are a product of 32 and one of 8.
+TEST(GroupProducts, BytesOfBothFactorsFromSharedMemory) {
+  std::mt19937 random(8);
+  const std::vector<std::array<int32_t, 5>> shapes = {
+      {1, 1, 2, 128, 4}, {1, 1, 3, 64, 5}, {1, 1, 2, 32, 1}, {1, 2, 6, 32, 2}};
+  for (int form : {0, 2, 3, 6}) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag =
+        ByteProduct(136, 80, 168, x_by_k, w_by_n, form % 3 == 0, form & 4 ? DType::kUint8 : DType::kInt8,
+                    form < 4 ? DType::kUint8 : DType::kInt8);
+    const testing::Reference expected = testing::MakeReference(dag, 5);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
+    if (task->Find("direct/wgmma") < 0) continue;
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    const auto [groups, tiles, stages, depth, columns] = shapes[form / 2];
+    SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth);
+    const bool shared = !x_by_k && w_by_n;
+    std::map<std::string, int32_t> said{{"groups", 1}, {"stages", std::min(stages, shared ? 6 : 4)}, {"r2", depth}};
+    said["i0.tiles"] = shared ? tiles : columns;
+    said["i1.tiles"] = shared ? columns : tiles;
+    if (shared) said["i0.groups"] = groups;
+    const auto lowered = Lower(dag, space->Instantiate(Draw(*space, said, random)), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    std::string text;
+    for (const KernelFunc& kernel : lowered->kernels) text += ToString(kernel);
+    EXPECT_EQ(text.find("rows' runs") != std::string::npos, shared) << text;
+    if (shared && columns == 5) {
+      EXPECT_NE(text.find("of 32 columns"), std::string::npos) << text;
+      EXPECT_NE(text.find("of 8 columns"), std::string::npos) << text;
+    }
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+  }
+}
+
+TEST(GroupProducts, BytesCompileForTheirArchitecture) {
+  std::mt19937 random(2);
+  for (int form = 0; form < 4; ++form) {
+    const DType x = form & 1 ? DType::kUint8 : DType::kInt8;
+    const ComputeDag dag = ByteProduct(256, 256, 512, form >= 2, true, false, x, DType::kInt8);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_GE(task->Find("direct/wgmma"), 0);
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    const bool shared = form < 2;
+    const auto decisions = Draw(*space,
+                                {{"i0.groups", shared ? 2 : 1},
+                                 {"i0.tiles", shared ? 1 : 2},
+                                 {"i1.groups", 1},
+                                 {"i1.tiles", shared ? 16 : 1},
+                                 {"r2", 64},
+                                 {"stages", 4}},
+                                random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status() << program->source;
+    // Where x has its rows innermost they come through registers, and its columns are w's.
+    const std::string types = shared ? (form == 0 ? "s8.s8" : "u8.s8") : (form == 2 ? "s8.s8" : "u8.s8");
+    EXPECT_NE(program->source.find(absl::StrCat("k32.s32.", types)), std::string::npos) << program->source;
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+    EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
+  }
+}
+
+// Weights as x @ W has them are laid out with k innermost at build time, those of convolutions too.
+TEST(GroupProducts, BytesWithConstantColumnsAreLaidOutForThem) {
+  for (const ComputeDag& dag :
+       {testing::MatMulOfBytes(256, 128, 256), testing::Convolution({16, 16, 32, 64, 3, 1, 1, 1, DType::kUint8})}) {
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_GE(task->Find("gemm_k/wgmma"), 0);
+    const Space& space = task->space(task->Find("gemm_k/wgmma"));
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find("k32.s32.u8.s8"), std::string::npos) << program->source;
+    EXPECT_NE(program->source.find("async_copy<16>"), std::string::npos) << program->source;
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, testing::MakeReference(dag, 3)));
+  }
+}
+
+TEST(GroupProducts, BytesOverAClusterSumTheirShares) {
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  std::mt19937 random(3);
+  const ComputeDag dag = testing::MatMulOfBytes(136, 72, 650, /*w_by_n=*/true);
+  const testing::Reference expected = testing::MakeReference(dag, 5);
+  const auto task = TaskSpace::Create(dag, kCuda, facts).value();
+  for (const char* name : {"direct/cluster_wgmma", "direct/cluster_tensor"}) {
+    SCOPED_TRACE(name);
+    ASSERT_GE(task->Find(name), 0);
+    const Space* space = &task->space(task->Find(name));
+    const std::vector<int32_t> decisions = Draw(
+        *space, {{"groups", 1}, {"warps", 1}, {"i0.tiles", 1}, {"i1.tiles", 4}, {"stages", 3}, {"cluster", 2}}, random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.at(0).cluster, 2);
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status() << program->source;
   }
 }
 
