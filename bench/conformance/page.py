@@ -29,7 +29,8 @@ again stay exact. (The cases below are run before that, in double precision.)
 **Quantised models.** Pairs of QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm become products of 8-bit integers with sums of int32 and the
 scale behind them, as QLinearConv and QLinearMatMul are: both ways of writing a model are the same tasks. Results are those of ONNX Runtime, which may differ
 by one step of the quantised type from what float32 gives. Views and maxima between a pair stay in integers; Add and the like are computed in float32, as
-ONNX Runtime does it. Products stay in float32 where a scale is not constant, where the left factor has several scales, or where int32 might not hold
+ONNX Runtime does it. Where the right factor is constant, the zero point of the left one becomes part of the bias, so that both are read in 8 bits.
+Products stay in float32 where a scale is not constant, where the left factor has several scales, or where int32 might not hold
 the sums. (The cases below are run before that.)
 
 **Control flow.** `If` needs a condition, `Loop` a number of steps or a condition, that is known once shapes are fixed; loops of up to 1,024 steps (20,000

@@ -213,6 +213,47 @@ TEST(NarrowFactors, AreReadInEightBits) {
   EXPECT_EQ(after->tensor(conv->output).type.dtype, DType::kInt32);
 }
 
+// Also where the left factor has a zero point: it is in a constant that is added to the sums, and around the image.
+TEST(NarrowFactors, AreReadInEightBitsWithZeroPoints) {
+  const auto of_bytes = [](const Network& network, const std::string& op, DType left, DType right) {
+    const auto product =
+        std::find_if(network.nodes.begin(), network.nodes.end(), [&](const Node& node) { return node.op == op; });
+    ASSERT_NE(product, network.nodes.end());
+    EXPECT_EQ(network.tensor(product->inputs[0]).type.dtype, left) << op;
+    EXPECT_EQ(network.tensor(product->inputs[1]).type.dtype, right) << op;
+    EXPECT_EQ(CountNodes(network, "sub"), 0) << op;
+    EXPECT_EQ(CountNodes(network, "add", DType::kInt32), 1) << op;
+  };
+  for (const DType type : {DType::kUint8, DType::kInt8}) {
+    const int64_t zero = type == DType::kUint8 ? 117 : -9;
+    QuantizedBuilder b;
+    const int x = b.Dequantize(b.Bytes({2, 6, 7, 9}, type), b.Scale({0.02f}), b.Zero(zero, type));
+    const int w = b.Dequantize(b.Weights({4, 3, 3, 3}), b.Scale({0.01f}), b.Zero(0, DType::kInt8));
+    // One with a bias, which takes the offset, and one without.
+    std::vector<int> inputs{x, w};
+    if (type == DType::kInt8)
+      inputs.push_back(
+          b.Dequantize(b.n.AddConstant("bias", Integers({DType::kInt32, {4}}, 3, -900, 900)), b.Scale({0.0002f})));
+    const int y = b.Op("conv2d", inputs, {{"pads", Ints{1, 0, 2, 1}}, {"group", int64_t{2}}});
+    const Network before = b.Out({b.Quantize(y, 0.06f, 100)});
+    Fused(before);
+    const auto after = Optimize(before, {});
+    ASSERT_TRUE(after.ok()) << after.status();
+    of_bytes(*after, "conv2d", type, DType::kInt8);
+  }
+  for (const int64_t turned : {0, 1}) {
+    QuantizedBuilder b;
+    const int x = b.Dequantize(b.Bytes({5, 16}), b.Scale({0.02f}), b.Zero(100));
+    const int w =
+        b.Dequantize(b.Weights(turned ? Ints{9, 16} : Ints{16, 9}), b.Scale({0.02f}), b.Zero(0, DType::kInt8));
+    const Network before = b.Out({b.Quantize(b.Op("gemm", {x, w}, {{"trans_b", turned}}), 0.05f, 128)});
+    Fused(before);
+    const auto after = Optimize(before, {});
+    ASSERT_TRUE(after.ok()) << after.status();
+    of_bytes(*after, "gemm", DType::kUint8, DType::kInt8);
+  }
+}
+
 TEST(NarrowFactors, KeepWhatDoesNotFit) {
   GraphBuilder b;
   const auto product = [&](int64_t low, int64_t high) {

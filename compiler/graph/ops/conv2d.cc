@@ -1,4 +1,5 @@
-// 2-D convolution: groups, dilation, strides, asymmetric padding; NCHW with OIHW weights, NHWC with HWIO weights.
+// 2-D convolution: groups, dilation, strides, asymmetric padding by `pad_value` (0); NCHW with OIHW weights, NHWC with
+// HWIO weights.
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/products.h"
@@ -68,7 +69,8 @@ int EmitConv2d(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& 
   const std::vector<int64_t>& x = args.inputs[0].shape;
   Weights w = WeightsOf(args.inputs[1].shape, axes);
   std::vector<Window> windows = WindowsOf(*args.attributes, {x[axes.h], x[axes.w]}, {w.kh, w.kw}).value();
-  int padded = EmitImagePad(b, stages[0], axes.spatial(), windows, Literal(0, b.stage(stages[0]).dtype));
+  const Expr around = Literal(args.attributes->Float("pad_value", 0), b.stage(stages[0]).dtype);
+  int padded = EmitImagePad(b, stages[0], axes.spatial(), windows, around);
   int result = EmitProduct(b, args, padded, stages[1], axes, w, windows);
   if (stages.size() < 3) return result;
   return b.Compute("bias", args.output.shape,

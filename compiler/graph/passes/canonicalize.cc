@@ -402,14 +402,16 @@ class Canonicalizer {
     return true;
   }
 
-  // Zeros around an image become padding of the convolution that reads it.
+  // A constant around an image becomes padding of the convolution that reads it, if that pads by the same.
   bool MergePad(size_t n) {
     Node& conv = node(n);
     if (conv.op != "conv2d") return false;
     const Node* pad = ProducerOf(conv.inputs[0], "pad");
     if (!pad || !OnlyReader(pad->output) || pad->attributes.String("mode", "constant") != "constant") return false;
     std::vector<int64_t> amount = pad->attributes.Ints("pads", {});
-    if (pad->attributes.Float("value", 0) != 0 || *std::min_element(amount.begin(), amount.end()) < 0) return false;
+    if (pad->attributes.Float("value", 0) != conv.attributes.Float("pad_value", 0) ||
+        *std::min_element(amount.begin(), amount.end()) < 0)
+      return false;
     bool nhwc = conv.attributes.String("layout", "NCHW") == "NHWC";
     int h = nhwc ? 1 : 2, c = nhwc ? 3 : 1;
     if (amount[0] || amount[4] || amount[c] || amount[c + 4]) return false;

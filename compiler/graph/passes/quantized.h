@@ -12,7 +12,9 @@ namespace diapason {
 // are not constant, where the left factor has several, or where int32 might not hold the sums.
 absl::Status FuseQuantized(Network& network);
 
-// Factors of integer products are read in 8 bits where they are no more: constants that fit, and casts from them.
+// Factors of integer products are read in 8 bits where they are no more: constants that fit, and casts from them. A
+// zero point that is taken off a left factor of 8 bits, where the right one is constant, becomes an offset of the sums,
+// part of their bias where they have one.
 absl::Status NarrowFactors(Network& network);
 
 }  // namespace diapason
