@@ -206,12 +206,28 @@ def time_convolution(kernel):
 def time_gemm(kernel, dtype=torch.float32):
     """Of a constant operand both orders in memory."""
     m, n, k = (kernel.options[name] for name in "mnk")
+    if kernel.options.get("int8"):
+        return time_gemm_of_bytes(m, n, k)
     a, b = random((m, k)).to(dtype), random((k, n)).to(dtype)
     copies = max(4, min(50, 4096 * 4096 * 4096 // (m * n * k)))
     variants = {"a @ b": time_us(lambda: a @ b, copies)}
     if kernel.options["constant"]:
         turned = b.t().contiguous()
         variants["a @ b.T"] = time_us(lambda: a @ turned.t(), copies)
+    best = min(variants.values())
+    return {"variants": variants, "best_us": best, "bare_us": best}
+
+
+def time_gemm_of_bytes(m, n, k):
+    """cuBLAS's products of int8 with int32 results, by both orders of the weights in memory."""
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda") for shape in ((m, k), (k, n)))
+    turned = b.t().contiguous().t()
+    variants = {}
+    for name, weights in (("_int_mm(a, b)", b), ("_int_mm(a, b.T)", turned)):
+        try:
+            variants[name] = time_us(lambda: torch._int_mm(a, weights), 4)
+        except RuntimeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
     best = min(variants.values())
     return {"variants": variants, "best_us": best, "bare_us": best}
 

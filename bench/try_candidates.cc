@@ -103,7 +103,11 @@ absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Progra
     const int index = executable->BufferOfStage(id);
     if (index < 0) continue;
     Array array(dag.stage(id).dtype, dag.stage(id).shape());
-    FillRandom(array, static_cast<uint64_t>(id) + 1, dag.stage(id).valid_min, dag.stage(id).valid_max);
+    const Stage& stage = dag.stage(id);
+    const bool bytes = BytesOf(stage.dtype) == 1 && stage.dtype != DType::kBool && stage.valid_max == 0;
+    const int64_t low = stage.dtype == DType::kInt8 ? -128 : 0;
+    FillRandom(array, static_cast<uint64_t>(id) + 1, bytes ? low : stage.valid_min,
+               bytes ? low + 255 : stage.valid_max);
     RETURN_IF_ERROR(
         device.CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
   }

@@ -94,6 +94,8 @@ def layer_norm(rows, columns):
 
 GEMMS_HALF = [half_gemm(128, 768, 768), half_gemm(128, 3072, 768), half_gemm(128, 768, 3072), half_gemm(16, 4096, 4096),
               half_gemm(4096, 4096, 4096)]
+# Of int8, with weights that either side may lay out; int32 results.
+GEMM_INT8 = [Kernel("GEMM 4096^3, int8", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 1, "int8": 1})]
 ATTENTION_HALF = [attention(12, 128, 64), attention(128, 2048, 64), attention(128, 2048, 128), attention(32, 4096, 128, "bfloat16")]
 NORMS_HALF = [layer_norm(128, 768), layer_norm(8192, 1024)]
 # Strassen's algorithm competes in the first and third; a plain product is asked for by leaving it out of the search (flags of `tune`).
@@ -101,14 +103,14 @@ GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-f
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "attention-half": 30, "norms-half": 5}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemm-int8": 10, "attention-half": 30, "norms-half": 5}
 # By part; of "gemm" there is one, in several modes.
-KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
+KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemm-int8": GEMM_INT8, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
 KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
 
 PARTS = [*NETWORKS, "gemm"]
 NETWORKS |= TRANSFORMERS | HALF
-MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "gemm-int8", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

@@ -32,6 +32,7 @@ struct Builtin {
 const Option kSeed = {"seed", 0, 0, std::numeric_limits<int64_t>::max(), "seed of the random weights"};
 const Option kBias = {"bias", 0, 0, 1, "1 adds a bias"};
 const Option kScale = {"scale", 0, 0, 1, "1 multiplies each output channel by a constant and adds another"};
+const Option kInt8 = {"int8", 0, 0, 1, "1: of integers of 8 bits; gemm gives the sums, conv2d requantises them"};
 const Option kRelu = {"relu", 0, 0, 1, "1 adds a ReLU"};
 const Option kKernel = {"kernel", 3, 1, 1024, "height and width of the kernel"};
 const Option kStride = {"stride", 1, 1, 1024, "stride in both directions"};
@@ -157,6 +158,7 @@ const std::vector<Builtin>& BuiltinTable() {
         kBias,
         kScale,
         kRelu,
+        kInt8,
         kSeed},
        BuildConv2d},
       {"depthwise",
@@ -181,6 +183,7 @@ const std::vector<Builtin>& BuiltinTable() {
         {"constant", 1, 0, 1, "1: the second matrix is a constant, as weights are; 0: an input"},
         kBias,
         kRelu,
+        kInt8,
         kSeed},
        BuildGemm},
       {"attention",

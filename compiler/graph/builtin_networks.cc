@@ -67,9 +67,18 @@ class Resnet {
 };
 
 // One convolution, with what the options put behind it.
+// Sums of products of bytes as uint8, which is a relu: those of some hundred terms are spread over it.
+int Requantized(NetworkBuilder& b, int sum) {
+  int y = b.Node("cast", {sum}, {{"to", std::string("float32")}}, "sum.cast");
+  y = b.Node("mul", {y, b.Constant("scale", {1}, 0.0005f, 0.0005f)}, {}, "scaled");
+  y = b.Node("clip", {b.Node("round", {y}, {}, "rounded")}, {{"min", 0.0}, {"max", 255.0}}, "clipped");
+  return b.Node("cast", {y}, {{"to", std::string("uint8")}}, "quantized");
+}
+
 absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilder::Conv& conv,
                                    const BuiltinArgs& args) {
   int y = b.Conv2d(x, conv, "conv");
+  if (conv.bytes) return b.Finish(Requantized(b, y));
   if (args.at("scale")) {
     const std::vector<int64_t> shape =
         b.nhwc() ? std::vector<int64_t>{conv.channels} : std::vector<int64_t>{conv.channels, 1, 1};
@@ -150,7 +159,9 @@ absl::StatusOr<Network> BuildSqueezenet(const std::string& name, const BuiltinAr
 
 absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& args) {
   NetworkBuilder b = BeginNetwork(name, args);
-  int x = b.Input("data", b.ImageShape(args.at("ci"), args.at("h"), args.at("w")));
+  const bool bytes = args.at("int8") != 0;
+  int x =
+      b.Input("data", b.ImageShape(args.at("ci"), args.at("h"), args.at("w")), bytes ? DType::kUint8 : DType::kFloat32);
   return SingleConv(b, x,
                     {.channels = args.at("co"),
                      .kernel = args.at("kernel"),
@@ -158,7 +169,8 @@ absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& 
                      .pad = PadOf(args),
                      .dilation = args.at("dilation"),
                      .group = args.at("group"),
-                     .bias = args.at("bias") != 0},
+                     .bias = args.at("bias") != 0,
+                     .bytes = bytes},
                     args);
 }
 
@@ -190,9 +202,14 @@ absl::StatusOr<Network> BuildGemm(const std::string& name, const BuiltinArgs& ar
   }
   NetworkBuilder b(name, options, static_cast<uint64_t>(args.at("seed")));
   float bound = std::sqrt(3.0f / static_cast<float>(k));
-  int a = b.Input("a", left);
-  int w = args.at("constant") ? b.Constant("b", right, -bound, bound) : b.Input("b", right);
+  const bool bytes = args.at("int8") != 0;
+  const DType dtype = bytes ? DType::kInt8 : DType::kFloat32;
+  int a = b.Input("a", left, dtype);
+  int w = !args.at("constant") ? b.Input("b", right, dtype)
+          : bytes              ? b.Bytes("b", right)
+                               : b.Constant("b", right, -bound, bound);
   int y = b.Node(batch > 1 ? "matmul" : "gemm", {a, w}, {}, "product");
+  if (bytes) return b.Finish(y);
   if (args.at("bias")) y = b.Node("add", {y, b.Constant("bias", {n}, -0.1f, 0.1f)}, {}, "bias_add");
   if (args.at("relu")) y = b.Relu(y, "relu");
   return b.Finish(y);

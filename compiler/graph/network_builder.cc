@@ -52,6 +52,13 @@ int NetworkBuilder::Constant(const std::string& name, std::vector<int64_t> shape
   return network_.AddConstant(name, std::move(array));
 }
 
+int NetworkBuilder::Bytes(const std::string& name, std::vector<int64_t> shape) {
+  Array array(DType::kInt8, std::move(shape));
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    array.set_int(i, static_cast<int64_t>(random_.Next() >> 56) - 128);
+  return network_.AddConstant(name, std::move(array));
+}
+
 int NetworkBuilder::Node(const std::string& op, std::vector<int> inputs, Attributes attributes,
                          const std::string& name) {
   if (!error_.ok()) return 0;
@@ -83,8 +90,15 @@ int NetworkBuilder::Conv2d(int x, const Conv& c, const std::string& name) {
   float bound = std::sqrt(6.0f / static_cast<float>(in * c.kernel * width));
   std::vector<int64_t> shape = nhwc() ? std::vector<int64_t>{c.kernel, width, in, c.channels}
                                       : std::vector<int64_t>{c.channels, in, c.kernel, width};
-  std::vector<int> inputs = {x, Constant(name + ".weight", shape, -bound, bound)};
-  if (c.bias) inputs.push_back(Constant(name + ".bias", {c.channels}, -0.1f, 0.1f));
+  std::vector<int> inputs = {
+      x, c.bytes ? Bytes(name + ".weight", shape) : Constant(name + ".weight", shape, -bound, bound)};
+  if (c.bias && c.bytes) {
+    Array bias(DType::kInt32, {c.channels});
+    for (int64_t i = 0; i < c.channels; ++i) bias.set_int(i, static_cast<int64_t>(random_.Next() >> 52) - 2048);
+    inputs.push_back(Constant(name + ".bias", std::move(bias)));
+  } else if (c.bias) {
+    inputs.push_back(Constant(name + ".bias", {c.channels}, -0.1f, 0.1f));
+  }
   using Ints = std::vector<int64_t>;
   return Node("conv2d", inputs,
               {{"strides", Ints{c.stride, c.stride}},

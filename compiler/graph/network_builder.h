@@ -33,12 +33,15 @@ class NetworkBuilder {
   // An input of this default shape: options' --input-shape and --batch are applied.
   int Input(const std::string& name, std::vector<int64_t> shape, DType dtype = DType::kFloat32);
   int Constant(const std::string& name, std::vector<int64_t> shape, float low, float high);
+  // Of int8, with all values.
+  int Bytes(const std::string& name, std::vector<int64_t> shape);
   int Constant(const std::string& name, Array value) { return network_.AddConstant(name, std::move(value)); }
   int Node(const std::string& op, std::vector<int> inputs, Attributes attributes, const std::string& name);
 
   struct Conv {
     int64_t channels = 0, kernel = 3, stride = 1, pad = 0, dilation = 1, group = 1;
     bool bias = false;
+    bool bytes = false;                // weights of int8, a bias of int32
     int64_t kernel_w = 0, pad_w = -1;  // 0 and -1: as kernel and pad, which are those of the height otherwise
   };
   // Weights by He's rule for `channels` results.

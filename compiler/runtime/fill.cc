@@ -38,6 +38,30 @@ void FillNarrow(Array& array, float most, Random& random) {
     array.as<uint16_t>()[i] = FloatToNarrow(array.dtype, std::min(SignedUnit(random.Next()), most));
 }
 
+bool HasNoRange(DType dtype, int64_t valid_min, int64_t valid_max) {
+  return (dtype == DType::kInt8 || dtype == DType::kUint8) && valid_min == 0 && valid_max == 0;
+}
+
+void FillBytes(Array& array, uint64_t seed) {
+  const bool is_signed = array.dtype == DType::kInt8;
+  FillRandom(array, seed, is_signed ? -128 : 0, is_signed ? 127 : 255);
+}
+
+// Whether bytes may be anything: no integer of the dag is a rounded float, or where something lies.
+bool TakesAnyBytes(const ComputeDag& dag) {
+  bool takes = true;
+  for (const Stage& stage : dag.stages()) {
+    if (!stage.body) continue;
+    Visit(stage.body, [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kCast && !IsFloat(e.dtype) && IsFloat(e.args[0]->dtype)) takes = false;
+      if (e.kind != ExprKind::kLoad) return;
+      for (const Expr& index : e.args)
+        Visit(index, [&](const ExprNode& inner) { takes &= inner.kind != ExprKind::kLoad; });
+    });
+  }
+  return takes;
+}
+
 }  // namespace
 
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_max) {
@@ -66,7 +90,12 @@ void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_ma
 Array RandomInput(const ComputeDag& dag, int stage_id, uint64_t seed) {
   const Stage& stage = dag.stage(stage_id);
   Array array(stage.dtype, stage.shape());
-  FillRandom(array, seed * 0x100000001b3ull + static_cast<uint64_t>(stage_id), stage.valid_min, stage.valid_max);
+  const uint64_t own_seed = seed * 0x100000001b3ull + static_cast<uint64_t>(stage_id);
+  if (HasNoRange(stage.dtype, stage.valid_min, stage.valid_max) && TakesAnyBytes(dag)) {
+    FillBytes(array, own_seed);
+    return array;
+  }
+  FillRandom(array, own_seed, stage.valid_min, stage.valid_max);
   if (!IsFloat(stage.dtype)) return array;
   const InputRange range = RangeOfInput(dag, stage_id);
   for (int64_t i = 0, n = array.elements(); i < n; ++i) {
@@ -86,7 +115,11 @@ absl::Status FillForMeasuring(Executable& executable, uint64_t seed) {
       continue;
     }
     Array values(buffers[i].dtype, {buffers[i].elements});
-    FillRandom(values, Random(seed * 0x100000001b3ull + i).Next(), buffers[i].valid_min, buffers[i].valid_max);
+    const uint64_t own_seed = Random(seed * 0x100000001b3ull + i).Next();
+    if (HasNoRange(buffers[i].dtype, buffers[i].valid_min, buffers[i].valid_max))
+      FillBytes(values, own_seed);
+    else
+      FillRandom(values, own_seed, buffers[i].valid_min, buffers[i].valid_max);
     RETURN_IF_ERROR(executable.device().CopyIn(*to, values.data.data(), buffers[i].bytes()));
   }
   return absl::OkStatus();

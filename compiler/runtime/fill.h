@@ -17,11 +17,13 @@ void FillRandom(Array& array, uint64_t seed, int64_t valid_min = 0, int64_t vali
 
 // Contents of a placeholder for checking a result, equal for equal (dag, stage, seed) on every machine. Floats are
 // drawn from RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the
-// stage's valid range.
+// stage's valid range. Those of 8 bits without one take all values where results are exact for all: unless the dag
+// rounds floats to integers, which kernels may do in another direction, or has elements as indices.
 Array RandomInput(const ComputeDag& dag, int stage, uint64_t seed);
 
 // Fresh random contents for every input and constant of the executable, and 0xff bytes, which are NaN for floats, in
 // everything else: an element that no kernel writes then shows. Buffer i is drawn with a seed made of `seed` and i.
+// Integers of 8 bits without a valid range take all values.
 // REQUIRES: every buffer bound or allocated. The prologue has to run after it.
 absl::Status FillForMeasuring(Executable& executable, uint64_t seed);
 

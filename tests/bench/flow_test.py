@@ -67,7 +67,7 @@ for line in sys.stdin:
     elif words[0] == "compiled":
         answer = {"best_us": 700.0, "variants": {"compiled": 700.0}, "seconds": 30.0}
     elif words[0] == "kernels":
-        answer = {"kernels": {k.name: {"best_us": 10.0, "variants": {"nhwc fused": 10.0}} for k in cases.CONVS + cases.DEPTHWISE + cases.GEMMS_HALF + [cases.GEMM]}}
+        answer = {"kernels": {k.name: {"best_us": 10.0, "variants": {"nhwc fused": 10.0}} for k in cases.CONVS + cases.DEPTHWISE + cases.GEMMS_HALF + cases.GEMM_INT8 + [cases.GEMM]}}
     elif words[0] == "export":
         pathlib.Path(words[2]).write_text("model")
         for name in ("image", "expected"):
@@ -139,6 +139,14 @@ class FlowTest(unittest.TestCase):
         self.assertIn("peer network mobilenet_v2 --batch 1 --dtype float16", self.calls())
         self.assertRegex(shown, r"MobileNet-v2, fp16 +40 s +105.0 us +1000.0 us")
         self.assertRegex(shown, r"GEMM 128x768x768, fp16 +10 s +2.0 us +10.0 us +0.200")
+
+    def test_integers_are_asked_of_both_sides(self):
+        status, shown = self.run_h200("gemm-int8")
+        self.assertEqual(status, 0, shown)
+        ours = [call for call in self.calls() if call.startswith(("diapason tune", "diapason build")) and "--help" not in call]
+        self.assertEqual([call for call in ours if "--set int8=1" not in call], [])
+        self.assertIn("peer kernels gemm-int8", self.calls())
+        self.assertRegex(shown, r"GEMM 4096\^3, int8 +10 s +2.0 us +10.0 us +0.200")
 
     def test_networks_of_torchvision_are_exported_and_compared_with_it(self):
         status, _ = self.run_h200("densenet-121")

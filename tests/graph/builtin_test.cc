@@ -84,6 +84,20 @@ TEST(Builtin, WidthScalesTheChannelsOfEveryLayer) {
   }
 }
 
+TEST(Builtin, OperatorsOfIntegersReadEightBits) {
+  ModelOptions options;
+  options.extra = {{"int8", "1"}, {"bias", "1"}};
+  for (const std::string name : {"gemm", "conv2d"}) {
+    const Network n = LoadOptimized(name, options).value();
+    const Node& product = n.nodes[0];
+    EXPECT_EQ(product.op, name);
+    EXPECT_EQ(n.tensors[product.inputs[0]].type.dtype, name == "gemm" ? DType::kInt8 : DType::kUint8);
+    EXPECT_EQ(n.tensors[product.inputs[1]].type.dtype, DType::kInt8);
+    EXPECT_EQ(n.tensors[product.output].type.dtype, DType::kInt32);
+    EXPECT_EQ(n.tensors[n.outputs[0]].type.dtype, name == "gemm" ? DType::kInt32 : DType::kUint8);
+  }
+}
+
 // What keeps the large networks' weights few where their own sizes do not matter.
 std::map<std::string, std::string> FewWeights(const BuiltinInfo& network) {
   std::map<std::string, std::string> extra;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -50,6 +51,26 @@ TEST(VerifyTest, InputsLieInTheDomainOfTheDag) {
     EXPECT_LT(values.at(i), 1);
     EXPECT_GE(indices.int_at(i), 3);
     EXPECT_LE(indices.int_at(i), 9);
+  }
+}
+
+// Not where kernels may round to another integer than the reference does.
+TEST(VerifyTest, BytesWithoutARangeTakeAllValuesWhereResultsAreExact) {
+  for (const bool rounds : {false, true}) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {4000}, DType::kInt8);
+    const int y = b.Compute("y", {4000}, [&](const DagBuilder::Vars& i) {
+      const Expr wide = Cast(DType::kInt32, b.At(x, {i[0]}));
+      return rounds ? Cast(DType::kInt32, Mul(Cast(DType::kFloat32, wide), FloatImm(0.3))) : wide;
+    });
+    const Array values = RandomInput(b.Build({y}).value(), x, 1);
+    int64_t least = 0, most = 0;
+    for (int64_t i = 0; i < 4000; ++i) {
+      least = std::min(least, values.int_at(i));
+      most = std::max(most, values.int_at(i));
+    }
+    EXPECT_EQ(least, rounds ? 0 : -128);
+    EXPECT_EQ(most, rounds ? 0 : 127);
   }
 }
 
