@@ -63,7 +63,7 @@ TEST_F(BadInput, UnknownNetworks) {
               "t5-encoder, whisper-encoder, lstm-tagger, conv2d, depthwise, gemm, attention, layer_norm");
   ExpectError(Tune({"--k", "0"}), "option 'k' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576");
   ExpectError(Tune({"--set", "q=3"}),
-              "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed");
+              "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, int8, seed");
   ExpectError(Tune({"--set", "q"}), "--set q: write NAME=VALUE, with a name of `diapason networks`", kUsage);
   ExpectError(Tune({"--input-shape", "a"}), "--input-shape a is not understood; write it as NAME=1x3x224x224");
   ExpectError(Tune({"--input-shape", "a=1x-3"}), "the shape 1x-3 is not understood; write it as 1x3x224x224");

@@ -263,9 +263,10 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
        absl::StatusCode::kNotFound,
        "unknown network 'transformer': give an .onnx file or one of " + all},
       {"gemm", Extra("q", "1"), absl::StatusCode::kInvalidArgument,
-       "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed"},
+       "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, int8, seed"},
       {"gemm", Extra("sede", "1"), absl::StatusCode::kInvalidArgument,
-       "network 'gemm' has no option 'sede': did you mean 'seed'? its options are m, n, k, constant, bias, relu, seed"},
+       "network 'gemm' has no option 'sede': did you mean 'seed'? its options are m, n, k, constant, bias, relu, int8, "
+       "seed"},
       {"attention", Extra("kv_heads", "5"), absl::StatusCode::kInvalidArgument,
        "option 'kv_heads' of network 'attention' cannot be 5: it must divide 'heads', which is 12"},
       {"gemm", Extra("m", "0"), absl::StatusCode::kInvalidArgument,
