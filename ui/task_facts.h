@@ -18,7 +18,7 @@ std::optional<TaskFacts> FactsOfWorkload(const std::string& workload);
 
 struct Roofs {
   struct Compute {
-    std::string name;  // "float32", "float16 on tensor cores"
+    std::string name;  // "float32", "float16 on tensor cores", "int8 on tensor cores"
     double flops_per_second = 0;
   };
   std::vector<Compute> compute;

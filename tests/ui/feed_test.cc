@@ -57,7 +57,7 @@ TEST_F(FeedTest, MeasurementsAreColumnsOverTables) {
   EXPECT_EQ(json["workloads"][1]["workload"], "b");
   EXPECT_EQ(json["places"][0]["target"], "cuda -arch=sm_90");
   EXPECT_EQ(json["places"][0]["device"], "NVIDIA H200");
-  EXPECT_EQ(json["places"][0]["roofs"]["compute"].size(), 3u);
+  EXPECT_EQ(json["places"][0]["roofs"]["compute"].size(), 4u);
   EXPECT_EQ(json["sketches"], Json({"tile+shared"}));
   EXPECT_EQ(json["errors"][0],
             (Json{{"kind", "run_timeout"}, {"stage", "run"}, {"text", "the kernel did not finish in 10 s"}}));
