@@ -187,20 +187,17 @@ std::optional<double> Microseconds(double seconds) {
   return seconds > 0 ? std::optional<double>(seconds * 1e6) : std::nullopt;
 }
 
-// What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and
-// kept in the history, if there is one.
-absl::Status TakeLatency(const BuildOptions& options, const std::string& history, const Package& package,
-                         NetworkLatency network, bool runs_here, BuiltPlan& plan) {
-  const double tasks = package.manifest().estimated_seconds(), expected = package.manifest().latency_seconds;
-  plan.tasks_us = Microseconds(tasks);
-  plan.estimated_us = Microseconds(expected);
-  if (!runs_here || !options.measure || expected <= 0) return absl::OkStatus();
+// What a plan of the package takes, measured where all its tasks have records, and kept in the history, if there is
+// one.
+absl::Status MeasureLatency(const BuildOptions& options, const std::string& history, const Package& package,
+                            NetworkLatency network, BuiltPlan& plan) {
+  if (package.manifest().latency_seconds <= 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return absl::OkStatus();
   plan.latency_us = Microseconds(*measured);
   network.measured = *measured;
-  network.tasks = tasks;
+  network.tasks = package.manifest().estimated_seconds();
   if (history.empty()) return absl::OkStatus();
   const absl::Status kept = KeepLatency(history, network);
   if (!kept.ok())
@@ -296,9 +293,12 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, std::vector<s
   for (Library library : package.manifest().libraries) report.libraries.push_back({NameOf(library), TitleOf(library)});
   CountKernels(package, report);
   for (size_t i = 0; i < plans.size(); ++i) {
-    report.plans.push_back(Describe(plans[i]));
-    RETURN_IF_ERROR(TakeLatency(options, latencies, package.WithPlan(static_cast<int>(i)), plans[i].network,
-                                builder.runs_here(), report.plans.back()));
+    BuiltPlan& plan = report.plans.emplace_back(Describe(plans[i]));
+    const Package own = package.WithPlan(static_cast<int>(i));
+    plan.tasks_us = Microseconds(own.manifest().estimated_seconds());
+    plan.estimated_us = Microseconds(own.manifest().latency_seconds);
+    if (builder.runs_here() && options.measure)
+      RETURN_IF_ERROR(MeasureLatency(options, latencies, own, plans[i].network, plan));
   }
   return report;
 }

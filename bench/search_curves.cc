@@ -189,8 +189,15 @@ absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks,
   return curve.values();
 }
 
-absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text, int64_t trials,
-                 int seeds, bool half) {
+struct Settings {
+  std::string path, name, target;  // a history, one of its networks, and a target
+  int64_t trials = 1000;
+  int seeds = 3;
+  bool half = false;
+};
+
+absl::Status Run(const Settings& settings) {
+  const auto& [path, name, target_text, trials, seeds, half] = settings;
   ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
   ASSIGN_OR_RETURN(const std::vector<MeasuredTask> tasks, LoadMeasuredTasks(path, name, target, 8));
   const SimulatedDevice device(tasks);
@@ -233,9 +240,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]\n");
     return 2;
   }
-  const int64_t trials = words.size() > 3 ? std::max(50, std::atoi(words[3].c_str())) : 1000;
-  const int seeds = words.size() > 4 ? std::max(1, std::atoi(words[4].c_str())) : 3;
-  const absl::Status status = diapason::Run(words[0], words[1], words[2], trials, seeds, half);
+  diapason::Settings settings{.path = words[0], .name = words[1], .target = words[2], .half = half};
+  if (words.size() > 3) settings.trials = std::max(50, std::atoi(words[3].c_str()));
+  if (words.size() > 4) settings.seeds = std::max(1, std::atoi(words[4].c_str()));
+  const absl::Status status = diapason::Run(settings);
   if (!status.ok()) std::fprintf(stderr, "search_curves: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

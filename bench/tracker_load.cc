@@ -235,9 +235,15 @@ class SimulatedWorker {
   std::vector<uint64_t> ended_;
 };
 
+// What those that submit requests share.
+struct Load {
+  Latencies latencies;
+  std::atomic<int64_t> done{0};
+  std::atomic<bool> stop{false};
+};
+
 // Submits `rate` requests a second in steps of 10 ms and fetches the results.
-void Coordinate(const std::string& address, int number, double rate, Latencies& latencies, std::atomic<int64_t>& done,
-                const std::atomic<bool>& stop) {
+void Coordinate(const std::string& address, int number, double rate, Load& load) {
   const std::unique_ptr<v1::Measure::Stub> stub = v1::Measure::NewStub(MakeChannel(address));
   v1::OpenRequest open;
   open.mutable_protocol()->set_low(1);
@@ -249,20 +255,20 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
     v1::NextRequest next;
     next.set_queue(queue.queue());
     next.set_max_wait_ms(200);
-    while (!stop) {
+    while (!load.stop) {
       grpc::ClientContext context;
       v1::NextResponse response;
       if (!stub->Next(&context, next, &response).ok()) break;
       for (const v1::MeasureResult& result : response.results()) {
         next.set_acknowledged(result.sequence());
-        if (result.has_timing()) ++done;
+        if (result.has_timing()) ++load.done;
       }
     }
   });
   const auto began = Clock::now();
   int64_t submitted = 0;
   const std::string workload(kScheduleBytes, 'w'), schedule(kScheduleBytes, 's');
-  while (!stop) {
+  while (!load.stop) {
     const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
     v1::SubmitRequest request;
     request.set_queue(queue.queue());
@@ -273,7 +279,7 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
       one.set_schedule(schedule + std::to_string(one.id()));  // equal ones of several queues are measured once
       one.set_target("cuda -arch=sm_90");
       one.set_device_model("H200");
-      latencies.Submitted(one.id());
+      load.latencies.Submitted(one.id());
     }
     grpc::ClientContext context;
     v1::SubmitResponse response;
@@ -324,9 +330,9 @@ int Run(int workers, double rate, double seconds, const std::string& state) {
   std::string address = text;
   address.pop_back();
 
-  Latencies latencies;
-  std::atomic<int64_t> done{0};
-  std::atomic<bool> stop{false};
+  Load load;
+  Latencies& latencies = load.latencies;
+  std::atomic<int64_t>& done = load.done;
   auto* timers = new Timers;  // with the workers until the end of the process: calls of theirs are still waiting
   auto* simulated = new std::vector<std::unique_ptr<SimulatedWorker>>;
   for (int i = 0; i < workers; ++i)
@@ -334,7 +340,7 @@ int Run(int workers, double rate, double seconds, const std::string& state) {
   for (auto& worker : *simulated) worker->Begin();
   std::vector<std::thread> coordinators;
   for (int i = 0; i < kQueues; ++i)
-    coordinators.emplace_back([&, i] { Coordinate(address, i + 1, rate / kQueues, latencies, done, stop); });
+    coordinators.emplace_back([&, i] { Coordinate(address, i + 1, rate / kQueues, load); });
   std::this_thread::sleep_for(std::chrono::seconds(2));
   latencies.Begin();
   const int64_t done_before = done;
@@ -345,7 +351,7 @@ int Run(int workers, double rate, double seconds, const std::string& state) {
   const int64_t done_after = done;
   const double cpu = TrackerCpuSeconds(tracker) - cpu_before, peak = TrackerPeakMb(tracker);
   const std::vector<double> sorted = latencies.Sorted();
-  stop = true;
+  load.stop = true;
   for (std::thread& thread : coordinators) thread.join();
   kill(tracker, SIGTERM);
   waitpid(tracker, nullptr, 0);

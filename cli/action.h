@@ -3,21 +3,30 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "cli/command.h"
 
 namespace diapason {
 
-// Adds an action with the flag --json. When the parser meets it, `chosen` becomes `body` with the flags, which the
+template <typename Flags>
+struct Action {
+  const char* name;
+  const char* help;
+  absl::Status (*body)(const Flags&, Session&);
+};
+
+// Adds an action with the flag --json. When the parser meets it, `chosen` becomes its body with the flags, which the
 // actions of a command share.
 template <typename Flags>
-CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<Flags>& flags, const char* name,
-                    const char* help, absl::Status (*body)(const Flags&, Session&)) {
-  CLI::App* action = command->add_subcommand(name, help);
+CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<Flags>& flags,
+                    const std::type_identity_t<Action<Flags>>& added) {
+  CLI::App* action = command->add_subcommand(added.name, added.help);
   action->add_flag("--json", flags->json, "One JSON document instead of text");
-  action->callback(
-      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
+  action->callback([&chosen, flags, body = added.body] {
+    chosen = [flags, body](Session& session) { return body(*flags, session); };
+  });
   return action;
 }
 

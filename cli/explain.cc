@@ -169,7 +169,7 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
       "the device.");
   auto flags = std::make_shared<ExplainFlags>();
   command->add_option("--history", flags->history, "History with the record")->type_name("FILE");
-  AddWhole(command, "--record", &flags->record, 1, std::numeric_limits<int64_t>::max(),
+  AddWhole(command, "--record", &flags->record, {1, std::numeric_limits<int64_t>::max()},
            "Its id, as `diapason query` shows it");
   AddModelFlags(command, &flags->model);
   command->get_option("MODEL")->required(false);

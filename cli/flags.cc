@@ -89,10 +89,10 @@ CLI::Validator OneOf(std::vector<std::string> allowed) {
       choices);
 }
 
-CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
+CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, WholeBounds bounds,
                       const std::string& help) {
   CLI::Validator check(
-      [least, most](std::string& text) {
+      [least = bounds.least, most = bounds.most](std::string& text) {
         const std::optional<int64_t> number = ParseWhole(text);
         if (number.has_value() && *number >= least && *number <= most) return std::string();
         if (most == std::numeric_limits<int64_t>::max()) {
@@ -117,7 +117,7 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
 }
 
 void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_help) {
-  AddWhole(command, "--batch", &flags->batch, 1, 1 << 20, "First extent of every input (default: the model's, or 1)");
+  AddWhole(command, "--batch", &flags->batch, {1, 1 << 20}, "First extent of every input (default: the model's, or 1)");
   command->add_option("--input-shape", flags->input_shapes, "Shape of an input, NAME=1x3x224x224; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

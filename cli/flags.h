@@ -50,7 +50,10 @@ void AddTargetFlag(CLI::App* command, std::string* target);
 // A check that a value is one of these; help and completions list them.
 CLI::Validator OneOf(std::vector<std::string> allowed);
 // A whole number or a decimal one within bounds; the current value is the default.
-CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
+struct WholeBounds {
+  int64_t least, most;
+};
+CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, WholeBounds bounds,
                       const std::string& help);
 CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above,
                        const std::string& help);

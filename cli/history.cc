@@ -243,7 +243,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   command->require_subcommand(1);
   auto flags = std::make_shared<HistoryFlags>();
   const auto add = [&](const char* name, const char* help, absl::Status (*body)(const HistoryFlags&, Session&)) {
-    CLI::App* action = AddAction(command, chosen, flags, name, help, body);
+    CLI::App* action = AddAction(command, chosen, flags, {name, help, body});
     action->add_option("HISTORY", flags->history, "The history: a file, or postgresql://...")
         ->required()
         ->type_name("");
@@ -276,7 +276,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
   CLI::App* best = add("prune", "Keep only the best records", RunDistill);
-  AddWhole(best, "--keep", &flags->keep, 1, std::numeric_limits<int64_t>::max(),
+  AddWhole(best, "--keep", &flags->keep, {1, std::numeric_limits<int64_t>::max()},
            "How many of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");
 }

@@ -425,7 +425,7 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
       ->required()
       ->type_name("");
   CLI::App* resume = add_for_one("resume", "Resume a job that has ended", &RunResume);
-  AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
+  AddWhole(resume, "--trials", &flags->trials, {1, int64_t{1} << 50},
            "New limit, measurements in the history included (default: as before)");
 }
 

@@ -123,18 +123,18 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
                    "Start workers through local (processes of this host), slurm (sbatch) or kubernetes (kubectl)")
       ->type_name("ENGINE")
       ->group(kGroup);
-  AddWhole(command, "--workers", &flags->workers, 1, 10000, "Workers to begin with (default: --min-workers)")
+  AddWhole(command, "--workers", &flags->workers, {1, 10000}, "Workers to begin with (default: --min-workers)")
       ->group(kGroup);
-  AddWhole(command, "--max-workers", &flags->max_workers, 1, 10000,
+  AddWhole(command, "--max-workers", &flags->max_workers, {1, 10000},
            "Workers while there is much to measure (default: as --workers)")
       ->group(kGroup);
-  AddWhole(command, "--min-workers", &flags->min_workers, 0, 10000,
+  AddWhole(command, "--min-workers", &flags->min_workers, {0, 10000},
            "Workers while there is nothing to measure (default: as --workers)")
       ->group(kGroup);
   AddNumber(command, "--shrink-after", &flags->shrink_after, 0,
             "Seconds without work until only --min-workers are left (default 60)")
       ->group(kGroup);
-  AddWhole(command, "--max-replaced", &flags->max_replaced, 0, 1 << 20,
+  AddWhole(command, "--max-replaced", &flags->max_replaced, {0, 1 << 20},
            "Workers that are replaced when they are lost (default 32)")
       ->group(kGroup);
   command

@@ -123,7 +123,7 @@ void AddQuery(CLI::App& app, CommandBody& chosen) {
       ->type_name("KEY");
   command->add_option("--device", flags->device, "Only records of this device model")->type_name("NAME");
   command->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
-  AddWhole(command, "--top", &flags->top, 1, std::numeric_limits<int64_t>::max(),
+  AddWhole(command, "--top", &flags->top, {1, std::numeric_limits<int64_t>::max()},
            "How many of each workload, target and device (default 1)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunQuery(*flags, session); }; });

@@ -317,15 +317,15 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
     action->add_option("FILE", flags->files, "Files of records (default: those that come with Diapason)")
         ->type_name("");
   };
-  CLI::App* list = AddAction(command, chosen, flags, "list", "What the files hold", RunList);
+  CLI::App* list = AddAction(command, chosen, flags, {"list", "What the files hold", RunList});
   add_files(list);
   list->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  CLI::App* check = AddAction(command, chosen, flags, "check",
-                              "Read the files and replay and lower each schedule; nothing is run", RunCheck);
+  CLI::App* check = AddAction(command, chosen, flags,
+                              {"check", "Read the files and replay and lower each schedule; nothing is run", RunCheck});
   add_files(check);
-  CLI::App* add =
-      AddAction(command, chosen, flags, "add",
-                "Put the best verified records of a history into a file, without host and command lines", RunAdd);
+  CLI::App* add = AddAction(
+      command, chosen, flags,
+      {"add", "Put the best verified records of a history into a file, without host and command lines", RunAdd});
   add->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
   add->add_option("--out", flags->out, "File to make, or to add to: it keeps the best of both")
       ->required()
@@ -335,7 +335,7 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME");
-  AddWhole(add, "--keep", &flags->keep, 1, 1000, "How many of each workload, target and device (default 2)");
+  AddWhole(add, "--keep", &flags->keep, {1, 1000}, "How many of each workload, target and device (default 2)");
 }
 
 }  // namespace diapason

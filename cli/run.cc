@@ -320,14 +320,15 @@ void AddBenchFlags(CLI::App* command, RunFlags* flags) {
   AddNumber(command, "--duration", &flags->duration, 0, "Seconds to measure runs one by one (default 3)")
       ->group(group)
       ->each(bench);
-  AddWhole(command, "--iterations", &flags->iterations, 1, 1'000'000'000, "Runs one by one, at least (default 10)")
+  AddWhole(command, "--iterations", &flags->iterations, {1, 1'000'000'000}, "Runs one by one, at least (default 10)")
       ->group(group)
       ->each(bench);
   AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,
             "Length of the runs before, which do not count (default 200)")
       ->group(group)
       ->each(bench);
-  AddWhole(command, "--repeat", &flags->repeat, 1, 100'000, "Samples of runs back to back (default 10)")->group(group);
+  AddWhole(command, "--repeat", &flags->repeat, {1, 100'000}, "Samples of runs back to back (default 10)")
+      ->group(group);
   AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
             "Length of such a sample in ms, at least (default 100)")
       ->group(group);
@@ -355,7 +356,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
              "Sizes of the random inputs, where no file says them, and so the plan of a package that has several: "
              "seq=100 or, one run after the "
              "other, seq=16,100 (default: those of all plans)");
-  AddWhole(command, "--random-seed", &flags->random_seed, 0, std::numeric_limits<int64_t>::max(),
+  AddWhole(command, "--random-seed", &flags->random_seed, {0, std::numeric_limits<int64_t>::max()},
            "Seed of the inputs that no file is given for (default 0)");
   command->add_option("--output-dir", flags->output_dir, "Folder for the outputs, as NAME.npy")->type_name("DIR");
   command->add_flag("--check", flags->check, "Compare the outputs with the reference implementation of the network");

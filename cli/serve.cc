@@ -281,14 +281,14 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
           "Show jobs, history and fleet as a page here too, with the certificates and tokens of --listen; port "
           "0 takes a free one")
       ->type_name("HOST:PORT");
-  AddWhole(command, "--max-running-jobs", &flags->running, 1, 64, "Jobs at once (default 4)");
-  AddWhole(command, "--max-queued-jobs", &flags->unfinished, 1, 100000,
+  AddWhole(command, "--max-running-jobs", &flags->running, {1, 64}, "Jobs at once (default 4)");
+  AddWhole(command, "--max-queued-jobs", &flags->unfinished, {1, 100000},
            "Jobs that may wait or run; more are refused (default 256)");
-  AddWhole(command, "--max-unfinished-jobs-per-token", &flags->unfinished_per_token, 1, 100000,
+  AddWhole(command, "--max-unfinished-jobs-per-token", &flags->unfinished_per_token, {1, 100000},
            absl::StrCat("Jobs, submitted or resumed with the token, that may wait or run (default ",
                         JobManagerOptions().unfinished_per_token, ")"))
       ->group(kQuotaGroup);
-  AddWhole(command, "--max-models", &flags->max_models, 1, 1000000,
+  AddWhole(command, "--max-models", &flags->max_models, {1, 1000000},
            "Models that are kept; those used longest ago go when no unfinished job has them (default 1000)");
   AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0,
             "GiB of models that are kept, likewise (default 64)");

@@ -114,14 +114,14 @@ void QuotaFlags::ApplyTo(TrackerOptions& options) const {
 
 void AddQuotaFlags(CLI::App* command, QuotaFlags* flags) {
   const TrackerOptions all;
-  AddWhole(command, "--max-queues-per-token", &flags->queues, 1, all.max_queues,
+  AddWhole(command, "--max-queues-per-token", &flags->queues, {1, all.max_queues},
            absl::StrCat("Tuners and jobs that measure at once (default ", all.max_queues_per_token, ")"))
       ->group(kQuotaGroup);
-  AddWhole(command, "--max-pending-per-token", &flags->pending, 1, 1 << 30,
+  AddWhole(command, "--max-pending-per-token", &flags->pending, {1, 1 << 30},
            absl::StrCat("Measurements that wait, run or were not fetched (default ", all.max_pending_per_token, ")"))
       ->group(kQuotaGroup);
   AddWhole(
-      command, "--max-stored-mib-per-token", &flags->stored_mib, 1, static_cast<int64_t>(all.max_stored_bytes >> 20),
+      command, "--max-stored-mib-per-token", &flags->stored_mib, {1, static_cast<int64_t>(all.max_stored_bytes >> 20)},
       absl::StrCat("MiB of these measurements and their results (default ", all.max_stored_bytes_per_token >> 20, ")"))
       ->group(kQuotaGroup);
 }

@@ -82,7 +82,7 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
       command, "--exclude-drift", &flags->exclude_drift, 1,
       "Take a device out of service when its reference-kernel time differs from its peers' by more than this ratio "
       "(default: `fleet status` tells of it)");
-  AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
+  AddWhole(command, "--max-pending", &flags->max_pending, {1, 1 << 20},
            "Measurements that a tuner may have waiting (default 4096)");
   AddQuotaFlags(command, &flags->quotas);
   AddServiceFlags(command, &flags->service, Ends::kListens);

@@ -440,7 +440,8 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
                    "rows, strassen and winograd, as in "
                    "strassen,winograd; records that a history has of them count as before")
       ->type_name("ALGORITHMS");
-  AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
+  AddWhole(command, "--builders", &flags->builders, {1, 1024},
+           "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT[,HOST:PORT]")
       ->group("Measuring on a fleet");

@@ -16,7 +16,7 @@ constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr char kFleet[] = "Measuring on a fleet";
 
 void AddLimits(CLI::App* command, TuneFlags* flags) {
-  AddWhole(command, "--trials", &flags->trials, 1, kMost,
+  AddWhole(command, "--trials", &flags->trials, {1, kMost},
            absl::StrCat("Measurements in all, those in the history included (default ", kDefaultTrials,
                         ", or no limit with --seconds)"));
   AddNumber(command, "--seconds", &flags->seconds, 0,
@@ -30,8 +30,8 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
       ->add_option("--objective", flags->objective,
                    "What to make small: sum (default), or targets:NETWORK=5ms: no gain below a network's target")
       ->type_name("TEXT");
-  AddWhole(command, "--seed", &flags->seed, 0, kMost, "Seed of the search (default 0)");
-  AddWhole(command, "--trials-per-round", &flags->trials_per_round, 1, 4096,
+  AddWhole(command, "--seed", &flags->seed, {0, kMost}, "Seed of the search (default 0)");
+  AddWhole(command, "--trials-per-round", &flags->trials_per_round, {1, 4096},
            "Trials of a task between choices (default 64)");
   command->add_flag("--deterministic", flags->deterministic,
                     "One round after the other: the same proposals for the same seed and measurements; slower");
@@ -46,8 +46,8 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
 }
 
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
-  AddWhole(command, "--repeat", &flags->repeat, 1, 1000, "Samples of a trial (default 3)");
-  AddWhole(command, "--number", &flags->number, 1, 1'000'000, "Launches of a sample, at least (default 1)");
+  AddWhole(command, "--repeat", &flags->repeat, {1, 1000}, "Samples of a trial (default 3)");
+  AddWhole(command, "--number", &flags->number, {1, 1'000'000}, "Launches of a sample, at least (default 1)");
   AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
             "Length of a sample in ms, at least (default 20; 100 with --no-race)");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
@@ -63,7 +63,7 @@ void AddDevices(CLI::App* command, TuneFlags* flags) {
   command->add_option("--selector", flags->labels, "Only devices of workers that carry these labels")
       ->type_name("K=V,...")
       ->group(kFleet);
-  AddWhole(command, "--priority", &flags->priority, -1000, 1000, "Who has a higher one is measured first (default 0)")
+  AddWhole(command, "--priority", &flags->priority, {-1000, 1000}, "Who has a higher one is measured first (default 0)")
       ->group(kFleet);
   command
       ->add_option("--weight", flags->weights,

@@ -119,7 +119,7 @@ void AddReport(CLI::App& app, CommandBody& chosen) {
   command->add_option("--out", flags->out, "File to write; an earlier report is replaced")
       ->required()
       ->type_name("FILE");
-  AddWhole(command, "--details", &flags->details, 0, 100000,
+  AddWhole(command, "--details", &flags->details, {0, 100000},
            "Best records that come with loops, source and features, the slowest tasks first (default 40)");
   command->callback(
       [&chosen, flags] { chosen = [flags](Session& session) { return RunReportCommand(*flags, session); }; });

@@ -85,12 +85,14 @@ absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
 void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
   constexpr int64_t kMost = int64_t{1} << 60;
   const std::string group = "Limits of what is measured";
-  AddWhole(command, "--max-request-mib", &flags->max_request_mib, 1, 64, "MiB of a request as it is sent (default 16)")
+  AddWhole(command, "--max-request-mib", &flags->max_request_mib, {1, 64},
+           "MiB of a request as it is sent (default 16)")
       ->group(group);
-  AddWhole(command, "--max-nodes", &flags->max_nodes, 1, 1 << 20, "Nodes of a program's expressions (default 1048576)")
+  AddWhole(command, "--max-nodes", &flags->max_nodes, {1, 1 << 20},
+           "Nodes of a program's expressions (default 1048576)")
       ->group(group);
-  AddWhole(command, "--max-steps", &flags->max_steps, 0, 1 << 20, "Steps of a schedule (default 1024)")->group(group);
-  AddWhole(command, "--max-iterations", &flags->max_iterations, 1, kMost,
+  AddWhole(command, "--max-steps", &flags->max_steps, {0, 1 << 20}, "Steps of a schedule (default 1024)")->group(group);
+  AddWhole(command, "--max-iterations", &flags->max_iterations, {1, kMost},
            "Iterations of a stage's loops (default 10^15)")
       ->group(group);
   AddNumber(command, "--max-tensor-gib", &flags->max_tensor_gib, 0,
@@ -120,7 +122,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
                    "Devices to measure on, for example cpu or opencl:0 or cuda:0,cuda:1 or cuda:*")
       ->required()
       ->type_name("LIST");
-  AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: one a core)");
+  AddWhole(command, "--builders", &flags->builders, {1, 1024}, "Processes that compile (default: one a core)");
   command->add_option("--labels", flags->labels, "What tuners may ask for, for example rack=a,room=2")
       ->type_name("K=V,...");
   command

@@ -112,8 +112,16 @@ int64_t SizeOf(const ModelOptions& options, const std::vector<ImportedInput>& in
   return sizes.contains(symbol) ? sizes.at(symbol) : options.dims.at(symbol);
 }
 
-SymbolPadding FindPadding(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
-                          const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t least) {
+// A model as it was read.
+struct ReadModel {
+  const v1::ImportJob& job;
+  const ModelOptions& options;
+  const Network& network;
+  const std::vector<ImportedInput>& inputs;
+};
+
+SymbolPadding FindPadding(const ReadModel& model, const std::string& symbol, int64_t least) {
+  const auto& [job, options, network, inputs] = model;
   const int64_t size = SizeOf(options, inputs, symbol);
   SymbolPadding found{least, "", {}};
   for (int64_t other_size : OtherSizes(size, found.least)) {
@@ -154,16 +162,14 @@ std::vector<std::string> SymbolsOfResults(const ModelOptions& options, const std
 }
 
 // The outputs that have rows of a symbol's, where ProvePadding shows that those which are not real are harmless.
-absl::StatusOr<std::vector<int>> ProveFreeRows(const v1::ImportJob& job, const ModelOptions& options,
-                                               const Network& network, const std::vector<ImportedInput>& inputs,
-                                               const std::string& symbol) {
-  ModelOptions same = options;
-  same.rows_taken = options.dims;
-  SymbolPadding free = FindPadding(job, same, network, inputs, symbol, 0);
+absl::StatusOr<std::vector<int>> ProveFreeRows(const ReadModel& model, const std::string& symbol) {
+  ModelOptions same = model.options;
+  same.rows_taken = model.options.dims;
+  SymbolPadding free = FindPadding({model.job, same, model.network, model.inputs}, symbol, 0);
   if (free.needs_first) free.why_not = "a maximum or softmax is taken along it, which may have no rows";
   if (!free.why_not.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot import '", job.model(), "': rows behind those found, for which ", Quoted(symbol),
+        absl::StrCat("cannot import '", model.job.model(), "': rows behind those found, for which ", Quoted(symbol),
                      " has room, are not known to be harmless (", free.why_not,
                      "): export the model without what follows, and do that behind the network"));
   }
@@ -175,8 +181,9 @@ absl::StatusOr<std::vector<int>> ProveFreeRows(const v1::ImportJob& job, const M
 
 // That what a result with room for more rows than were found has in the others changes nothing in the rows that were:
 // import has followed them, or there is a proof.
-absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
-                           const ModelFacts& facts, const std::string& symbol, std::vector<std::string>& warnings) {
+absl::Status CheckFreeRows(const ReadModel& model, const ModelFacts& facts, const std::string& symbol,
+                           std::vector<std::string>& warnings) {
+  const auto& [job, options, network, inputs] = model;
   if (options.dims.at(symbol) < 2) {
     return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol),
                                                    " must have room for 2 or more, not for ", options.dims.at(symbol)));
@@ -185,7 +192,7 @@ absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options
   if (const auto followed = facts.followed.find(symbol); followed != facts.followed.end()) {
     places = followed->second;
   } else {
-    ASSIGN_OR_RETURN(places, ProveFreeRows(job, options, network, InputsOf(network, facts.inputs), symbol));
+    ASSIGN_OR_RETURN(places, ProveFreeRows(model, symbol));
   }
   const int64_t room = options.dims.at(symbol);
   if (places.empty()) {
@@ -213,20 +220,19 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &facts));
   std::vector<ImportedInput> inputs = InputsOf(imported, facts.inputs);
   RETURN_IF_ERROR(CheckMask(job.mask(), inputs));
+  const ReadModel read{job, options, imported, inputs};
   std::map<std::string, SymbolPadding> padding;
   if (job.prove_padding()) {
     ImportedModel model;
     model.inputs = inputs;
     for (const auto& [symbol, size] : model.Sizes()) {
       const auto least = job.least().find(symbol);
-      if (size > 1)
-        padding[symbol] =
-            FindPadding(job, options, imported, inputs, symbol, least != job.least().end() ? least->second : 1);
+      if (size > 1) padding[symbol] = FindPadding(read, symbol, least != job.least().end() ? least->second : 1);
     }
   }
   std::vector<std::string> warnings;
   for (const std::string& symbol : SymbolsOfResults(options, inputs))
-    RETURN_IF_ERROR(CheckFreeRows(job, options, imported, facts, symbol, warnings));
+    RETURN_IF_ERROR(CheckFreeRows(read, facts, symbol, warnings));
   ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options, &warnings));
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);

@@ -55,8 +55,7 @@ BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain
   const OutputPlace place{job.place().row(), job.place().stride(), job.place().offset(), job.place().elements()};
   if (!place.whole() && (dag->outputs().size() != 1 || !place.Holds(dag->stage(dag->outputs()[0]).elements())))
     return refuse(absl::InvalidArgumentError("the place of the output does not hold it"));
-  BuildResult result =
-      toolchain.BuildPlaced(*dag, *schedule, *target, facts, place, job.timeout_seconds(), stage_begins);
+  BuildResult result = toolchain.Build({*dag, *schedule, *target, facts, place, job.timeout_seconds()}, stage_begins);
   const Program* program = std::get_if<Program>(&result);
   if (!limited || program == nullptr) return result;
   const absl::Status fits = CheckProgram(*program, limits);

@@ -32,23 +32,15 @@ MeasureError CompileError(const absl::Status& status) {
 
 class CompilerToolchain : public Toolchain {
  public:
-  std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                            const DeviceFacts& facts, double timeout_seconds,
-                                            const StageBegins& stage_begins) override {
-    return BuildPlaced(task, schedule, target, facts, OutputPlace{}, timeout_seconds, stage_begins);
-  }
-
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
-                                                  const Target& target, const DeviceFacts& facts,
-                                                  const OutputPlace& place, double timeout_seconds,
-                                                  const StageBegins& stage_begins) override {
+  std::variant<Program, MeasureError> Build(const Candidate& c, const StageBegins& stage_begins) override {
     auto began = std::chrono::steady_clock::now();
     stage_begins(MeasureStage::kLower);
-    absl::StatusOr<LoweredProgram> lowered = Lower(task, schedule, target, facts, place);
+    absl::StatusOr<LoweredProgram> lowered = Lower(c.task, c.schedule, c.target, c.facts, c.place);
     if (!lowered.ok()) return LoweringError(lowered.status());
     stage_begins(MeasureStage::kCompile);
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
-    absl::StatusOr<Program> program = CompileProgram(*lowered, target, std::max(0.0, timeout_seconds - spent.count()));
+    absl::StatusOr<Program> program =
+        CompileProgram(*lowered, c.target, std::max(0.0, c.timeout_seconds - spent.count()));
     if (!program.ok()) return CompileError(program.status());
     return *std::move(program);
   }

@@ -23,15 +23,16 @@ class Toolchain {
   // Called when a stage begins, so that the supervisor knows how far a build came that crashes or hangs.
   using StageBegins = std::function<void(MeasureStage)>;
 
-  // The candidate as a program for the target. `timeout_seconds` is a wish: the supervisor's deadline is the same.
-  virtual std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule,
-                                                    const Target& target, const DeviceFacts& facts,
-                                                    double timeout_seconds, const StageBegins& stage_begins) = 0;
-  // The same, as a part of a network that writes its output to a place in a larger tensor.
-  virtual std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
-                                                          const Target& target, const DeviceFacts& facts,
-                                                          const OutputPlace& place, double timeout_seconds,
-                                                          const StageBegins& stage_begins) = 0;
+  struct Candidate {
+    const ComputeDag& task;
+    const Schedule& schedule;
+    const Target& target;
+    const DeviceFacts& facts;
+    OutputPlace place;       // of the output, if the program is a part of a network and that a part of a larger tensor
+    double timeout_seconds;  // a wish: the supervisor's deadline is the same
+  };
+  // The candidate as a program for the target.
+  virtual std::variant<Program, MeasureError> Build(const Candidate& candidate, const StageBegins& stage_begins) = 0;
   // The reference that candidates are compared with.
   virtual absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) = 0;
 };

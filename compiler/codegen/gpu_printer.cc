@@ -752,7 +752,7 @@ class GpuKernelPrinter : public ExprPrinter {
     for (int64_t start = 0; start < lanes_; start += chunk) {
       const Expr source = Offset(stride.base, start), target = Offset(base, start);
       if (IsAsync(store, to, from, chunk)) {
-        PrintAsyncCopy(to, target, from, source, chunk, condition);
+        PrintAsyncCopy({to, target}, {from, source}, chunk, condition);
         continue;
       }
       if (!to_local && !from_local && condition == nullptr) {
@@ -786,13 +786,17 @@ class GpuKernelPrinter : public ExprPrinter {
     return "(" + Text(condition) + ")";
   }
 
+  struct Element {
+    const BufferDecl& buffer;
+    const Expr& index;
+  };
+
   // Zeros where the condition does not hold: nothing is read then, so any address will do. A choice of addresses would
   // be a branch, which products by warpgroups must not meet (group_products.cc).
-  void PrintAsyncCopy(const BufferDecl& to, const Expr& target, const BufferDecl& from, const Expr& source,
-                      int64_t chunk, const Expr& condition) {
-    const std::string bytes = std::to_string(chunk * BytesOf(to.dtype));
-    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + PlaceText(to, target) + ", " +
-         NameOf(from.id) + " + " + Text(source, kSumLevel) + ", " +
+  void PrintAsyncCopy(const Element& to, const Element& from, int64_t chunk, const Expr& condition) {
+    const std::string bytes = std::to_string(chunk * BytesOf(to.buffer.dtype));
+    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.buffer.id) + " + " +
+         PlaceText(to.buffer, to.index) + ", " + NameOf(from.buffer.id) + " + " + Text(from.index, kSumLevel) + ", " +
          (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
   }
 
@@ -808,7 +812,7 @@ class GpuKernelPrinter : public ExprPrinter {
     const BufferDecl& to = buffers_.at(store.buffer);
     const BufferDecl& from = buffers_.at(value->buffer);
     if (!IsAsync(store, to, from, 1)) return false;
-    PrintAsyncCopy(to, store.index, from, value->args[0], 1, condition);
+    PrintAsyncCopy({to, store.index}, {from, value->args[0]}, 1, condition);
     return true;
   }
 

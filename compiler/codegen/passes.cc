@@ -42,16 +42,23 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       return MakeMma(s.tensor, s.factors, s.buffer, std::move(operands), s.from_zero);
     }
     case StmtKind::kLoadMatrix:
-      return MakeLoadMatrix(s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed);
+      return MakeLoadMatrix({s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed});
     case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
     case StmtKind::kPack: return MakePack(s.buffer, fn(s.index), Mapped(s.operands, fn));
     case StmtKind::kSmallParts: return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      if (!s.sums.empty())
-        return MakeGroupMma(s.tensor, s.factors, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
-      return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.columns, s.from_zero);
+      return MakeGroupMma({.tensor = s.tensor,
+                           .factors = s.factors,
+                           .buffer = s.buffer,
+                           .sums = Mapped(s.sums, fn),
+                           .index = s.sums.empty() ? fn(s.index) : nullptr,
+                           .columns = s.extent,
+                           .from_zero = s.from_zero,
+                           .operands = std::move(operands),
+                           .column_matrices = s.columns,
+                           .row_matrices = s.rows});
     }
     case StmtKind::kGroupSync:
       return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));

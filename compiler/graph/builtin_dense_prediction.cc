@@ -79,8 +79,7 @@ class Yolo {
   int Pyramid(int x, int64_t channels, const std::string& name) {
     x = Pointwise(x, (channels + 1) / 2, name + ".cv1");
     std::vector<int> parts = {x};
-    for (int i = 0; i < 3; ++i)
-      parts.push_back(b_.MaxPool(parts.back(), 5, 1, 2, false, absl::StrCat(name, ".pool", i)));
+    for (int i = 0; i < 3; ++i) parts.push_back(b_.MaxPool(parts.back(), {5, 1, 2}, absl::StrCat(name, ".pool", i)));
     return Pointwise(Join(parts, name + ".concat"), channels, name + ".cv2");
   }
 
@@ -109,7 +108,7 @@ absl::StatusOr<Network> BuildUnet(const std::string& name, const BuiltinArgs& ar
   for (int level = 0; level < kLevels; ++level) {
     x = twice(x, width(level), absl::StrCat("down", level));
     skipped.push_back(x);
-    x = b.MaxPool(x, 2, 2, 0, false, absl::StrCat("pool", level));
+    x = b.MaxPool(x, {2, 2}, absl::StrCat("pool", level));
   }
   x = twice(x, width(kLevels), "bottom");
   for (int level = kLevels - 1; level >= 0; --level) {

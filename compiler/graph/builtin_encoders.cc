@@ -64,7 +64,7 @@ int WhisperLayer(NetworkBuilder& b, int x, const BuiltinArgs& args, const std::s
   const std::string attn = name + ".self_attn";
   int y = LayerNorm(b, x, attn + "_layer_norm");
   const auto projection = [&](const char* which, bool bias) {
-    return SplitHeads(b, Linear(b, y, hidden, attn + which, bias), heads, attn + which);
+    return SplitHeads(b, Linear(b, y, hidden, attn + which, {.bias = bias}), heads, attn + which);
   };
   AttentionArgs attention;
   attention.q = projection(".q_proj", true);
@@ -94,18 +94,19 @@ absl::StatusOr<Network> BuildT5Encoder(const std::string& name, const BuiltinArg
     int y = RmsNorm(b, x, attn + ".layer_norm");
     // Scores have no scale: it is in the weights of the queries.
     const auto projection = [&](const char* which, float gain) {
-      return SplitHeads(b, Linear(b, y, hidden, self + which, false, gain), heads, self + which);
+      return SplitHeads(b, Linear(b, y, hidden, self + which, {.bias = false, .gain = gain}), heads, self + which);
     };
     AttentionArgs attention;
     attention.q = projection(".q", static_cast<float>(ScaleOf(hidden / heads)));
     attention.k = projection(".k", 1);
     attention.v = projection(".v", 1);
     attention.bias = bias;
-    y = Linear(b, JoinHeads(b, Attend(b, attention, self), self), hidden, self + ".o", false);
+    y = Linear(b, JoinHeads(b, Attend(b, attention, self), self), hidden, self + ".o", {.bias = false});
     x = b.Node("add", {x, y}, {}, attn + ".residual");
     const std::string dense = absl::StrCat("encoder.block.", layer, ".layer.1");
-    y = Linear(b, RmsNorm(b, x, dense + ".layer_norm"), args.at("intermediate"), dense + ".DenseReluDense.wi", false);
-    y = Linear(b, b.Relu(y, dense + ".relu"), hidden, dense + ".DenseReluDense.wo", false);
+    y = Linear(b, RmsNorm(b, x, dense + ".layer_norm"), args.at("intermediate"), dense + ".DenseReluDense.wi",
+               {.bias = false});
+    y = Linear(b, b.Relu(y, dense + ".relu"), hidden, dense + ".DenseReluDense.wo", {.bias = false});
     x = b.Node("add", {x, y}, {}, dense + ".residual");
   }
   return b.Finish({{"last_hidden_state", RmsNorm(b, x, "encoder.final_layer_norm")}});

@@ -48,9 +48,9 @@ int Transpose(NetworkBuilder& b, int x, std::vector<int64_t> perm, const std::st
   return b.Node("transpose", {x}, {{"perm", std::move(perm)}}, name);
 }
 
-int Slice(NetworkBuilder& b, int x, int64_t axis, int64_t start, int64_t end, const std::string& name) {
+int Slice(NetworkBuilder& b, int x, int64_t axis, SliceRange range, const std::string& name) {
   using Ints = std::vector<int64_t>;
-  return b.Node("slice", {x}, {{"starts", Ints{start}}, {"ends", Ints{end}}, {"axes", Ints{axis}}}, name);
+  return b.Node("slice", {x}, {{"starts", Ints{range.start}}, {"ends", Ints{range.end}}, {"axes", Ints{axis}}}, name);
 }
 
 int Concat(NetworkBuilder& b, std::vector<int> parts, int64_t axis, const std::string& name) {
@@ -82,11 +82,11 @@ int Silu(NetworkBuilder& b, int x, const std::string& name) {
   return b.Node("mul", {x, b.Node("sigmoid", {x}, {}, name + ".sigmoid")}, {}, name);
 }
 
-int Linear(NetworkBuilder& b, int x, int64_t columns, const std::string& name, bool bias, float gain) {
+int Linear(NetworkBuilder& b, int x, int64_t columns, const std::string& name, LinearOptions options) {
   const int64_t rows = b.Extent(x, -1);
-  const float bound = gain * std::sqrt(3.0f / static_cast<float>(rows));
+  const float bound = options.gain * std::sqrt(3.0f / static_cast<float>(rows));
   const int product = b.Node("matmul", {x, b.Constant(name + ".weight", {rows, columns}, -bound, bound)}, {}, name);
-  if (!bias) return product;
+  if (!options.bias) return product;
   return b.Node("add", {product, b.Constant(name + ".bias", {columns}, -0.1f, 0.1f)}, {}, name + ".add");
 }
 

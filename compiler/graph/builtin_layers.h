@@ -27,7 +27,10 @@ int64_t Narrowed(int64_t channels, const BuiltinArgs& args);
 int Scalar(NetworkBuilder& b, double value, const std::string& name);
 int Reshape(NetworkBuilder& b, int x, std::vector<int64_t> shape, const std::string& name);
 int Transpose(NetworkBuilder& b, int x, std::vector<int64_t> perm, const std::string& name);
-int Slice(NetworkBuilder& b, int x, int64_t axis, int64_t start, int64_t end, const std::string& name);
+struct SliceRange {
+  int64_t start, end;
+};
+int Slice(NetworkBuilder& b, int x, int64_t axis, SliceRange range, const std::string& name);
 int Concat(NetworkBuilder& b, std::vector<int> parts, int64_t axis, const std::string& name);
 
 // Each pixel of an image four times.
@@ -40,9 +43,13 @@ int FromChannelsLast(NetworkBuilder& b, int x, const std::string& name);
 // x * sigmoid(x), as exporters write SiLU.
 int Silu(NetworkBuilder& b, int x, const std::string& name);
 
+struct LinearOptions {
+  bool bias = true;
+  float gain = 1;
+};
 // The last dimension times a matrix "weight" (inputs x columns), with "bias" unless there is none.
-// Results have the variance of the inputs, times the square of `gain`.
-int Linear(NetworkBuilder& b, int x, int64_t columns, const std::string& name, bool bias = true, float gain = 1);
+// Results have the variance of the inputs, times the square of the gain.
+int Linear(NetworkBuilder& b, int x, int64_t columns, const std::string& name, LinearOptions options = {});
 
 // Over the last dimension, with "weight" and, for LayerNorm, "bias".
 int LayerNorm(NetworkBuilder& b, int x, const std::string& name, double epsilon = 1e-5);

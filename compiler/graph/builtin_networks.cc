@@ -23,7 +23,7 @@ class Resnet {
   int Body(int x) {
     x = b_.Relu(ConvNorm(x, {.channels = Narrowed(64, args_), .kernel = 7, .stride = 2, .pad = 3}, "conv1", "bn1"),
                 "relu1");
-    x = b_.MaxPool(x, 3, 2, 1, false, "maxpool");
+    x = b_.MaxPool(x, {3, 2, 1}, "maxpool");
     for (size_t stage = 0; stage < blocks_.size(); ++stage) {
       for (int block = 0; block < blocks_[stage]; ++block) {
         int64_t stride = stage > 0 && block == 0 ? 2 : 1;
@@ -149,7 +149,8 @@ absl::StatusOr<Network> BuildSqueezenet(const std::string& name, const BuiltinAr
   int x = conv(ImageInput(b, args), {.channels = Narrowed(64, args), .stride = 2}, "conv1");
   const int64_t squeeze[] = {16, 16, 32, 32, 48, 48, 64, 64};
   for (int i = 0; i < 8; ++i) {
-    if (i == 0 || i == 2 || i == 4) x = b.MaxPool(x, 3, 2, 0, true, absl::StrCat("pool", i / 2 + 1));
+    if (i == 0 || i == 2 || i == 4)
+      x = b.MaxPool(x, {.kernel = 3, .stride = 2, .ceil_mode = true}, absl::StrCat("pool", i / 2 + 1));
     const int64_t width = Narrowed(squeeze[i], args);
     x = fire(x, width, 4 * width, absl::StrCat("fire", i + 2));
   }

@@ -21,12 +21,12 @@ int LstmDirection(NetworkBuilder& b, int x, int64_t hidden, bool backward, const
   for (int64_t number = 0; number < length; ++number) {
     const int64_t t = backward ? length - 1 - number : number;
     const std::string step = absl::StrCat(name, ".", t);
-    int gates = Reshape(b, Slice(b, products, 1, t, t + 1, step + ".slice"), {0, 4 * hidden}, step + ".input");
+    int gates = Reshape(b, Slice(b, products, 1, {t, t + 1}, step + ".slice"), {0, 4 * hidden}, step + ".input");
     // The first state is zero.
     if (number > 0)
       gates = b.Node("add", {b.Node("matmul", {h, recurrent}, {}, step + ".product"), gates}, {}, step + ".gates");
     const auto gate = [&](int64_t which, const char* function, const char* role) {
-      return b.Node(function, {Slice(b, gates, 1, which * hidden, (which + 1) * hidden, step + role)}, {},
+      return b.Node(function, {Slice(b, gates, 1, {which * hidden, (which + 1) * hidden}, step + role)}, {},
                     step + role + ".value");
     };
     const int in = gate(0, "sigmoid", ".in"), candidate = gate(2, "tanh", ".candidate");

@@ -14,7 +14,7 @@ namespace {
 // The first `length` rows, from `start` on, of an embedding of positions.
 int PositionRows(NetworkBuilder& b, int64_t start, int64_t length, int64_t columns, const std::string& name) {
   const int64_t rows = std::max<int64_t>(start + length, 512);
-  return Slice(b, b.Constant(name + ".weight", {rows, columns}, -0.3f, 0.3f), 0, start, start + length, name);
+  return Slice(b, b.Constant(name + ".weight", {rows, columns}, -0.3f, 0.3f), 0, {start, start + length}, name);
 }
 
 // What a decoder remembers of a layer: keys and values of past tokens, batch x groups x past x size.
@@ -91,8 +91,8 @@ int BertLayer(NetworkBuilder& b, int x, int bias, const BuiltinArgs& args, const
 // The halves of the last dimension, turned against each other by an angle for each place (Su et al. 2021).
 int Rotary(NetworkBuilder& b, int x, int cosine, int sine, const std::string& name) {
   const int64_t size = b.Extent(x, -1);
-  const int first = Slice(b, x, -1, 0, size / 2, name + ".first"),
-            second = Slice(b, x, -1, size / 2, size, name + ".second");
+  const int first = Slice(b, x, -1, {0, size / 2}, name + ".first"),
+            second = Slice(b, x, -1, {size / 2, size}, name + ".second");
   const int turned = Concat(b, {b.Node("neg", {second}, {}, name + ".negative"), first}, -1, name + ".turned");
   const int straight = b.Node("mul", {x, cosine}, {}, name + ".cos");
   return b.Node("add", {straight, b.Node("mul", {turned, sine}, {}, name + ".sin")}, {}, name);
@@ -153,7 +153,7 @@ absl::StatusOr<Network> BuildBert(const std::string& name, const BuiltinArgs& ar
   const int bias = MaskBias(b, mask, *args.options);
   for (int64_t layer = 0; layer < args.at("layers"); ++layer)
     x = BertLayer(b, x, bias, args, absl::StrCat("encoder.layer.", layer));
-  const int first = Reshape(b, Slice(b, x, 1, 0, 1, "pooler.first"), {0, hidden}, "pooler.token");
+  const int first = Reshape(b, Slice(b, x, 1, {0, 1}, "pooler.first"), {0, hidden}, "pooler.token");
   const int pooled = b.Node("tanh", {Linear(b, first, hidden, "pooler.dense")}, {}, "pooler");
   return b.Finish({{"last_hidden_state", x}, {"pooler_output", pooled}});
 }
@@ -171,7 +171,8 @@ absl::StatusOr<Network> BuildGpt2(const std::string& name, const BuiltinArgs& ar
     const std::string block = absl::StrCat("h.", layer);
     const int all = Linear(b, LayerNorm(b, x, block + ".ln_1"), 3 * hidden, block + ".attn.c_attn");
     const auto part = [&](int64_t which, const std::string& role) {
-      return SplitHeads(b, Slice(b, all, -1, which * hidden, (which + 1) * hidden, block + role), heads, block + role);
+      return SplitHeads(b, Slice(b, all, -1, {which * hidden, (which + 1) * hidden}, block + role), heads,
+                        block + role);
     };
     AttentionArgs attention;
     attention.q = part(0, ".attn.query");
@@ -208,22 +209,22 @@ absl::StatusOr<Network> BuildLlama(const std::string& name, const BuiltinArgs& a
     const std::string block = absl::StrCat("layers.", layer), attn = block + ".self_attn", mlp = block + ".mlp";
     int y = RmsNorm(b, x, block + ".input_layernorm");
     const auto projection = [&](int64_t count, const std::string& which) {
-      return SplitHeads(b, Linear(b, y, count * size, attn + which, false), count, attn + which);
+      return SplitHeads(b, Linear(b, y, count * size, attn + which, {.bias = false}), count, attn + which);
     };
     AttentionArgs attention;
     attention.q = Rotary(b, projection(heads, ".q_proj"), cosine, sine, attn + ".q_rotary");
     attention.k = Rotary(b, projection(groups, ".k_proj"), cosine, sine, attn + ".k_rotary");
     attention.v = projection(groups, ".v_proj");
     attention.scale = ScaleOf(size);
-    y = Linear(b, decoder.Attention(layer, attention, attn), hidden, attn + ".o_proj", false);
+    y = Linear(b, decoder.Attention(layer, attention, attn), hidden, attn + ".o_proj", {.bias = false});
     x = b.Node("add", {x, y}, {}, attn + ".residual");
     y = RmsNorm(b, x, block + ".post_attention_layernorm");
-    const int gate = Silu(b, Linear(b, y, args.at("intermediate"), mlp + ".gate_proj", false), mlp + ".act");
-    const int up = Linear(b, y, args.at("intermediate"), mlp + ".up_proj", false);
-    y = Linear(b, b.Node("mul", {gate, up}, {}, mlp + ".gated"), hidden, mlp + ".down_proj", false);
+    const int gate = Silu(b, Linear(b, y, args.at("intermediate"), mlp + ".gate_proj", {.bias = false}), mlp + ".act");
+    const int up = Linear(b, y, args.at("intermediate"), mlp + ".up_proj", {.bias = false});
+    y = Linear(b, b.Node("mul", {gate, up}, {}, mlp + ".gated"), hidden, mlp + ".down_proj", {.bias = false});
     x = b.Node("add", {x, y}, {}, mlp + ".residual");
   }
-  return decoder.Finish(Linear(b, RmsNorm(b, x, "norm"), args.at("vocab"), "lm_head", false));
+  return decoder.Finish(Linear(b, RmsNorm(b, x, "norm"), args.at("vocab"), "lm_head", {.bias = false}));
 }
 
 }  // namespace diapason

@@ -18,9 +18,9 @@ class Inception {
   int Body(int x) {
     x = Layer(x, {.channels = 32, .stride = 2}, "Conv2d_1a_3x3");
     x = Layer(x, {.channels = 32}, "Conv2d_2a_3x3");
-    x = b_.MaxPool(Square(x, 64, 3, "Conv2d_2b_3x3"), 3, 2, 0, false, "maxpool1");
+    x = b_.MaxPool(Square(x, 64, 3, "Conv2d_2b_3x3"), {3, 2}, "maxpool1");
     x = Layer(Square(x, 80, 1, "Conv2d_3b_1x1"), {.channels = 192}, "Conv2d_4a_3x3");
-    x = b_.MaxPool(x, 3, 2, 0, false, "maxpool2");
+    x = b_.MaxPool(x, {3, 2}, "maxpool2");
     x = BlockA(x, 32, "Mixed_5b");
     x = BlockA(x, 64, "Mixed_5c");
     x = BlockA(x, 64, "Mixed_5d");
@@ -67,7 +67,7 @@ class Inception {
     const int three = Layer(x, {.channels = 384, .stride = 2}, name + ".branch3x3");
     int twice = Square(Square(x, 64, 1, name + ".branch3x3dbl_1"), 96, 3, name + ".branch3x3dbl_2");
     twice = Layer(twice, {.channels = 96, .stride = 2}, name + ".branch3x3dbl_3");
-    return Join({three, twice, b_.MaxPool(x, 3, 2, 0, false, name + ".maxpool")}, name);
+    return Join({three, twice, b_.MaxPool(x, {3, 2}, name + ".maxpool")}, name);
   }
   int BlockC(int x, int64_t inner, const std::string& name) {
     const int one = Square(x, 192, 1, name + ".branch1x1");
@@ -84,7 +84,7 @@ class Inception {
     int seven = Wide(Square(x, 192, 1, name + ".branch7x7x3_1"), 192, 7, name + ".branch7x7x3_2");
     seven =
         Layer(High(seven, 192, 7, name + ".branch7x7x3_3"), {.channels = 192, .stride = 2}, name + ".branch7x7x3_4");
-    return Join({three, seven, b_.MaxPool(x, 3, 2, 0, false, name + ".maxpool")}, name);
+    return Join({three, seven, b_.MaxPool(x, {3, 2}, name + ".maxpool")}, name);
   }
   int BlockE(int x, const std::string& name) {
     const int one = Square(x, 320, 1, name + ".branch1x1");
@@ -132,7 +132,7 @@ absl::StatusOr<Network> BuildVgg(const std::string& name, const BuiltinArgs& arg
       x = b.Relu(x, absl::StrCat("features.", number + 1));
       number += 2;
     }
-    x = b.MaxPool(x, 2, 2, 0, false, absl::StrCat("features.", number++));
+    x = b.MaxPool(x, {2, 2}, absl::StrCat("features.", number++));
   }
   x = b.Node("flatten", {x}, {}, "flatten");
   x = b.Relu(b.Dense(x, Narrowed(4096, args), "classifier.0"), "classifier.1");
@@ -146,7 +146,7 @@ absl::StatusOr<Network> BuildDensenet(const std::string& name, const BuiltinArgs
   const int64_t growth = Narrowed(32, args);
   const auto activated = [&](int x, const std::string& norm) { return b.Relu(b.BatchNorm(x, norm), norm + ".relu"); };
   int x = b.Conv2d(ImageInput(b, args), {.channels = 2 * growth, .kernel = 7, .stride = 2, .pad = 3}, "features.conv0");
-  x = b.MaxPool(activated(x, "features.norm0"), 3, 2, 1, false, "features.pool0");
+  x = b.MaxPool(activated(x, "features.norm0"), {3, 2, 1}, "features.pool0");
   const int layers[] = {6, 12, 24, 16};
   for (int block = 1; block <= 4; ++block) {
     std::vector<int> parts = {x};

@@ -23,7 +23,7 @@ int EncoderLayer(NetworkBuilder& b, int x, const BuiltinArgs& args, const std::s
   const std::string attn = name + ".self_attention";
   const int all = Linear(b, LayerNorm(b, x, name + ".ln_1", 1e-6), 3 * hidden, attn + ".in_proj");
   const auto part = [&](int64_t which, const char* role) {
-    return SplitHeads(b, Slice(b, all, -1, which * hidden, (which + 1) * hidden, attn + role), heads, attn + role);
+    return SplitHeads(b, Slice(b, all, -1, {which * hidden, (which + 1) * hidden}, attn + role), heads, attn + role);
   };
   AttentionArgs attention;
   attention.q = part(0, ".query");
@@ -68,7 +68,7 @@ class Swin {
       parts.push_back(b_.Node("slice", {x}, every_second, absl::StrCat(name, ".part", parts.size())));
     }
     x = LayerNorm(b_, Concat(b_, parts, 3, name + ".parts"), name + ".norm");
-    return Linear(b_, x, 2 * channels, name + ".reduction", false);
+    return Linear(b_, x, 2 * channels, name + ".reduction", {.bias = false});
   }
 
   // Rows and columns moved by so many pixels towards 0, those in front to the end.
@@ -76,8 +76,8 @@ class Swin {
     for (int axis = 1; axis <= 2; ++axis) {
       const std::string roll = absl::StrCat(name, axis);
       const int64_t extent = b_.Extent(x, axis), first = (shift + extent) % extent;
-      const int back = Slice(b_, x, axis, first, extent, roll + ".back");
-      x = Concat(b_, {back, Slice(b_, x, axis, 0, first, roll + ".front")}, axis, roll);
+      const int back = Slice(b_, x, axis, {first, extent}, roll + ".back");
+      x = Concat(b_, {back, Slice(b_, x, axis, {0, first}, roll + ".front")}, axis, roll);
     }
     return x;
   }
@@ -121,7 +121,7 @@ class Swin {
     const int64_t channels = b_.Extent(x, 3);
     const int all = Linear(b_, x, 3 * channels, name + ".qkv");
     const auto part = [&](int64_t which, Ints perm, const std::string& role) {
-      const int columns = Slice(b_, all, 3, which * channels, (which + 1) * channels, name + role);
+      const int columns = Slice(b_, all, 3, {which * channels, (which + 1) * channels}, name + role);
       return Transpose(b_, Reshape(b_, columns, {0, 0, 0, heads, size_}, name + role + ".split"), std::move(perm),
                        name + role + ".heads");
     };
@@ -199,7 +199,7 @@ absl::StatusOr<Network> BuildVit(const std::string& name, const BuiltinArgs& arg
     x = EncoderLayer(b, x, args, absl::StrCat("encoder.layers.encoder_layer_", layer));
   }
   x = LayerNorm(b, x, "encoder.ln", 1e-6);
-  x = Reshape(b, Slice(b, x, 1, 0, 1, "class"), {0, hidden}, "class.row");
+  x = Reshape(b, Slice(b, x, 1, {0, 1}, "class"), {0, hidden}, "class.row");
   return b.Finish(ClassifierOutput(b, b.Dense(x, args.at("classes"), "heads.head"), args));
 }
 

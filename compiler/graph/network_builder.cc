@@ -118,14 +118,13 @@ int NetworkBuilder::BatchNorm(int x, const std::string& name, float gain) {
   return Node("batch_norm", {x, scale, bias, mean, variance}, {{"axis", int64_t{nhwc() ? 3 : 1}}}, name);
 }
 
-int NetworkBuilder::MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, bool ceil_mode,
-                            const std::string& name) {
+int NetworkBuilder::MaxPool(int x, const PoolWindow& window, const std::string& name) {
   using Ints = std::vector<int64_t>;
   return Node("max_pool", {x},
-              {{"kernel", Ints{kernel, kernel}},
-               {"strides", Ints{stride, stride}},
-               {"pads", Ints(4, pad)},
-               {"ceil_mode", int64_t{ceil_mode}},
+              {{"kernel", Ints{window.kernel, window.kernel}},
+               {"strides", Ints{window.stride, window.stride}},
+               {"pads", Ints(4, window.pad)},
+               {"ceil_mode", int64_t{window.ceil_mode}},
                {"layout", layout_}},
               name);
 }

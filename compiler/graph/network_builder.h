@@ -49,7 +49,12 @@ class NetworkBuilder {
   // Statistics near (0, 1); `gain` scales the result.
   int BatchNorm(int x, const std::string& name, float gain = 1);
   int Relu(int x, const std::string& name) { return Node("relu", {x}, {}, name); }
-  int MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, bool ceil_mode, const std::string& name);
+  struct PoolWindow {
+    int64_t kernel, stride;  // of rows and columns
+    int64_t pad = 0;
+    bool ceil_mode = false;  // windows that begin inside count
+  };
+  int MaxPool(int x, const PoolWindow& window, const std::string& name);
   // Zeros of the padding count.
   int AveragePool(int x, int64_t kernel, int64_t stride, int64_t pad, const std::string& name);
   // Mean over the image, then batch x channels, or an image of one pixel.

@@ -569,17 +569,19 @@ class Prover {
     return absl::OkStatus();
   }
 
-  // Constant indices into a growing axis: those at real places point to real elements. Sets whether each element points
-  // to its own place on axis `along` of the indices.
-  absl::Status CheckIndices(const Node& node, const Tensor& indices, int64_t components, int64_t component,
-                            int64_t block, std::vector<bool>& own_place) const {
+  // Constant indices into a growing axis: those at real places point to real elements. Tells of
+  // each axis of the indices whether every element points to its own place there. Where indices have several
+  // components, only that one is looked at.
+  absl::StatusOr<std::vector<bool>> CheckIndices(const Node& node, int64_t components, int64_t component,
+                                                 int64_t block) const {
+    const Tensor& indices = a_.tensor(node.inputs[1]);
     const absl::Status refusal =
         Refuse(absl::StrCat(Name(node), " takes elements from places on '", question_.symbol, "' that may be padding"));
     if (!indices.constant()) return refusal;
     const Blocks& blocks = FactOf(node.inputs[1]).blocks;
     const Array& values = *indices.data;
     Shape index(values.shape.size(), 0);
-    own_place.assign(values.shape.size(), true);
+    std::vector<bool> own_place(values.shape.size(), true);
     for (int64_t e = 0, n = values.elements(); e < n; ++e) {
       if (components == 1 || index.back() == component) {
         int64_t row = question_.least - 1;
@@ -592,7 +594,7 @@ class Prover {
       }
       for (size_t d = index.size(); d-- > 0 && ++index[d] == values.shape[d];) index[d] = 0;
     }
-    return absl::OkStatus();
+    return own_place;
   }
 
   absl::Status Gather(const Node& node) {
@@ -600,8 +602,9 @@ class Prover {
     const size_t rank = x.blocks.size(), axis = Normal(node.attributes.Int("axis", 0), rank),
                  many = indices.blocks.size();
     std::vector<bool> own_place(many, false);
-    if (x.blocks[axis] > 0)
-      RETURN_IF_ERROR(CheckIndices(node, a_.tensor(node.inputs[1]), 1, 0, x.blocks[axis], own_place));
+    if (x.blocks[axis] > 0) {
+      ASSIGN_OR_RETURN(own_place, CheckIndices(node, 1, 0, x.blocks[axis]));
+    }
     std::vector<int> of_data(rank, -1), of_indices(many);
     for (size_t d = 0; d < rank; ++d)
       if (d != axis) of_data[d] = static_cast<int>(d < axis ? d : d + many - 1);
@@ -642,8 +645,7 @@ class Prover {
     for (int64_t c = 0; c < components; ++c) {
       const size_t axis = batch + c;
       if (x.blocks[axis] == 0) continue;
-      std::vector<bool> own_place;
-      RETURN_IF_ERROR(CheckIndices(node, indices, components == 1 ? 1 : components, c, x.blocks[axis], own_place));
+      ASSIGN_OR_RETURN(std::vector<bool> own_place, CheckIndices(node, components, c, x.blocks[axis]));
       places.emplace_back(axis, std::move(own_place));
     }
     std::vector<int> of_data(x.blocks.size(), -1), of_indices(many, -1);
@@ -657,8 +659,9 @@ class Prover {
     const Fact &x = FactOf(node.inputs[0]), &indices = FactOf(node.inputs[1]);
     const size_t axis = Normal(node.attributes.Int("axis", 0), x.blocks.size());
     std::vector<bool> own_place;
-    if (x.blocks[axis] > 0)
-      RETURN_IF_ERROR(CheckIndices(node, a_.tensor(node.inputs[1]), 1, 0, x.blocks[axis], own_place));
+    if (x.blocks[axis] > 0) {
+      ASSIGN_OR_RETURN(own_place, CheckIndices(node, 1, 0, x.blocks[axis]));
+    }
     for (size_t d = 0; d < x.blocks.size(); ++d) {
       if (d != axis && x.blocks[d] != indices.blocks[d] && ShapeOf(node.inputs[1])[d] != 1) return Combines(node);
       if (indices.blocks[d] != FactOf(node.output).blocks[d]) return Combines(node);

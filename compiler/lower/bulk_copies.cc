@@ -114,21 +114,21 @@ Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
 
 // Before the first step as many tiles are asked for as have slots. Behind the barrier of step t everyone has left those
 // of iteration t - slots, and so that of iteration t - slots + (slots of the copy) may come there.
-NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations,
-                                                        const Expr& step, const AtIteration& at) {
+NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(const Pipeline& p) {
   std::vector<Stmt> start, refill;
-  for (int copy : BulkCopiesAt(id, last)) {
+  for (int copy : BulkCopiesAt(p.id, p.last)) {
     const int64_t held = bounds_.stages[copy].slots;
     const Expr ahead = MakeVar("ahead");
     analyzer_.Bind(ahead, held);
-    const Stmt first = MakeFor(ForKind::kSerial, ahead, held, at(ahead, BulkCopyOf(copy, ahead)), 1);
+    const Stmt first = MakeFor(ForKind::kSerial, ahead, held, p.at(ahead, BulkCopyOf(copy, ahead)), 1);
     const Stmt init = arrivals_[copy] < 0 ? nullptr : MakeBulkInit(BulkBarrier(copy, IntImm(0)), held);
     start.push_back(ByOneThread(copy, MakeSeq({init, first})));
-    if (held == iterations) continue;
-    const Expr left = Max(Sub(step, IntImm(slots)), IntImm(0)),
-               next = Min(Add(left, IntImm(held)), IntImm(iterations - 1));
-    Stmt again = ByOneThread(copy, at(next, BulkCopyOf(copy, FloorMod(left, held))));
-    refill.push_back(MakeIf(And(Le(IntImm(slots), step), Lt(step, IntImm(iterations + slots - held))), again));
+    if (held == p.iterations) continue;
+    const Expr left = Max(Sub(p.step, IntImm(p.slots)), IntImm(0)),
+               next = Min(Add(left, IntImm(held)), IntImm(p.iterations - 1));
+    Stmt again = ByOneThread(copy, p.at(next, BulkCopyOf(copy, FloorMod(left, held))));
+    refill.push_back(
+        MakeIf(And(Le(IntImm(p.slots), p.step), Lt(p.step, IntImm(p.iterations + p.slots - held))), again));
   }
   return {MakeSeq(start), MakeSeq(refill)};
 }

@@ -298,8 +298,13 @@ class NestBuilder::GroupEmitter {
         Select(run.tiles.front());
         std::vector<Expr> operands;
         if (rows_shared_) {
-          to->push_back(MakeGroupMma(stage_.tensor, types(), buffer_, PlacesOf(run), {Row(k), Column(k, false)},
-                                     column_matrices_, row_matrices_));
+          to->push_back(MakeGroupMma({.tensor = stage_.tensor,
+                                      .factors = types(),
+                                      .buffer = buffer_,
+                                      .sums = PlacesOf(run),
+                                      .operands = {Row(k), Column(k, false)},
+                                      .column_matrices = column_matrices_,
+                                      .row_matrices = row_matrices_}));
           continue;
         }
         for (int64_t i = 0; i < kTileSums; ++i)
@@ -307,13 +312,22 @@ class NestBuilder::GroupEmitter {
         for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
-          to->push_back(
-              MakeGroupMma(stage_.tensor, types(), buffer_, PlacesOf(run), std::move(operands), column_matrices_));
+          to->push_back(MakeGroupMma({.tensor = stage_.tensor,
+                                      .factors = types(),
+                                      .buffer = buffer_,
+                                      .sums = PlacesOf(run),
+                                      .operands = std::move(operands),
+                                      .column_matrices = column_matrices_}));
           continue;
         }
         operands.push_back(Column(k, true));
-        to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()),
-                                   std::move(operands), column_matrices_, k == k_begin));
+        to->push_back(MakeGroupMma({.tensor = stage_.tensor,
+                                    .buffer = sums_,
+                                    .index = IntImm(run.sum),
+                                    .columns = 8 * static_cast<int64_t>(run.tiles.size()),
+                                    .from_zero = k == k_begin,
+                                    .operands = std::move(operands),
+                                    .column_matrices = column_matrices_}));
       }
     }
   }

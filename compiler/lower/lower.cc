@@ -1,6 +1,7 @@
 #include "compiler/lower/lower.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -36,8 +37,10 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
 }
 
 // Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
-void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const Bounds& bounds,
-                     const OutputPlace& place, LoweredProgram* program) {
+std::map<int, LoweredProgram::Buffer> DescribeBuffers(const ComputeDag& task, const ComputeDag& view,
+                                                      const State& state, const Bounds& bounds,
+                                                      const OutputPlace& place) {
+  std::map<int, LoweredProgram::Buffer> buffers;
   const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
@@ -61,8 +64,9 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
       if (!place.whole()) buffer.decl.elements = place.elements;
     }
     buffer.role = static_cast<int>(role);
-    program->buffers[id] = buffer;
+    buffers[id] = buffer;
   }
+  return buffers;
 }
 
 // Which parameters of a kernel of a run hold what was there before the run.
@@ -129,7 +133,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   Bounds bounds;
   skeleton.Infer({}, &bounds);
   RETURN_IF_ERROR(CheckLoops(skeleton.state(), bounds));
-  DescribeBuffers(task, view, skeleton.state(), bounds, place, &program);
+  program.buffers = DescribeBuffers(task, view, skeleton.state(), bounds, place);
   int next_buffer = skeleton.state().size();
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);

@@ -304,8 +304,9 @@ void NestBuilder::NameSlots(int id) {
 // The loops [first, last] as one loop of iterations + slots - 1 steps: step t starts the copies of iteration t, into
 // the slot that iteration t - slots has left, and multiplies those of iteration t - slots + 1. One barrier a step:
 // behind it the copies that are waited for are visible, and nobody reads the slot that is filled next any more.
-Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots,
-                               const std::function<Stmt()>& inner) {
+Stmt NestBuilder::EmitPipeline(int id, const PipelinedLoops& loops, const std::function<Stmt()>& inner) {
+  const size_t first = loops.first, last = loops.last, end = loops.end;
+  const int64_t slots = loops.slots;
   const StageState& stage = state_.stage(id);
   int64_t iterations = 1;
   for (size_t p = first; p <= last; ++p) iterations *= bounds_.stages[id].extent[stage.order[p]];
@@ -388,7 +389,7 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   const Expr iteration = Max(Sub(step, ahead), IntImm(0));
   work = at(iteration, HoldBulk(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
-  const BulkPipeline bulk = EmitBulkPipeline(id, last, slots, iterations, step, at);
+  const BulkPipeline bulk = EmitBulkPipeline(pipeline);
   const Stmt publish = carries ? AttachedSmallParts(id, last, iteration, slots) : nullptr;
   Stmt body = MakeSeq({MakeWait(slots - 2), publish, MakeBarrier(), copies_if, MakeCommit(), bulk.refill, work});
   return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
@@ -399,7 +400,7 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
   if (position == end) return inner();
   size_t last = position;
   if (const int64_t slots = PipelineSlots(id, position, &last); slots > 1 && last < end)
-    return EmitPipeline(id, position, last, end, slots, inner);
+    return EmitPipeline(id, {.first = position, .last = last, .end = end, .slots = slots}, inner);
   const ForKind kind = KindOf(id, position);
   const bool serial =
       (kind == ForKind::kSerial || kind == ForKind::kUnroll) && bounds_.stages[id].extent[stage.order[position]] > 1;

@@ -70,15 +70,20 @@ class NestBuilder {
   bool ReadsInside(int id, int producer) const;
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);
-  Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);
+  struct PipelinedLoops {
+    size_t first, last;  // as one loop of iterations, and at the last of them copies are made
+    size_t end;          // where the stage's own work begins
+    int64_t slots;
+  };
+  Stmt EmitPipeline(int id, const PipelinedLoops& loops, const std::function<Stmt()>& inner);
   // Binds the loops of a pipeline's iteration around a statement.
   using AtIteration = std::function<Stmt(const Expr& iteration, Stmt body)>;
   struct BulkPipeline {
     Stmt start;   // before the loop over steps
     Stmt refill;  // behind the barrier of a step
   };
-  BulkPipeline EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations, const Expr& step,
-                                const AtIteration& at);
+  struct Pipeline;
+  BulkPipeline EmitBulkPipeline(const Pipeline& p);
   Stmt HoldBulk(int id, size_t last, const Expr& iteration, Stmt work);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);

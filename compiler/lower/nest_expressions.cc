@@ -202,15 +202,14 @@ Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
 
 Expr NestBuilder::CompactIndex(int id, const Access& access, int dim, const Expr& real) const {
   const Region& region = bounds_.stages[access.producer].region[dim];
-  Terms outer, inner;
-  int64_t constant = 0;
-  if (region.full || !skeleton_.IndexTerms(bounds_, access, dim, &outer, &inner, &constant)) return real;
+  IndexTerms terms;
+  if (region.full || !skeleton_.SplitIndex(bounds_, access, dim, &terms)) return real;
   if (region.levels.size() == 1) {
     const int64_t unit = region.levels[0].unit;
-    return Add(AtomSum(inner, unit), IntImm((constant - region.constant_min) / unit));
+    return Add(AtomSum(terms.inner, unit), IntImm((terms.constant - region.constant_min) / unit));
   }
   Expr sum = IntImm(0);
-  for (const Term& t : inner) {
+  for (const Term& t : terms.inner) {
     int64_t compact = 0;
     LevelOf(region, t.coefficient, &compact);
     sum = Add(sum, Mul(context_[t.stage].value[t.loop], IntImm(compact)));

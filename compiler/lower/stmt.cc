@@ -80,16 +80,16 @@ Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Exp
                .from_zero = from_zero});
 }
 
-Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed) {
-  DIAPASON_CHECK((matrices == 2 || matrices == 4) && value->kind == ExprKind::kLoad);
-  DIAPASON_CHECK(!transposed || TensorIntrinsicOf(tensor).transposes());
+Stmt MakeLoadMatrix(MatrixLoad load) {
+  DIAPASON_CHECK((load.matrices == 2 || load.matrices == 4) && load.value->kind == ExprKind::kLoad);
+  DIAPASON_CHECK(!load.transposed || TensorIntrinsicOf(load.tensor).transposes());
   return Make({.kind = StmtKind::kLoadMatrix,
-               .extent = matrices,
-               .buffer = buffer,
-               .index = std::move(index),
-               .value = std::move(value),
-               .tensor = tensor,
-               .transposed = transposed});
+               .extent = load.matrices,
+               .buffer = load.buffer,
+               .index = std::move(load.index),
+               .value = std::move(load.value),
+               .tensor = load.tensor,
+               .transposed = load.transposed});
 }
 
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane) {
@@ -113,33 +113,24 @@ Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
                .value = std::move(value)});
 }
 
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,
-                  bool from_zero) {
-  DIAPASON_CHECK(operands.size() == 10 && columns % 8 == 0 && columns >= 8 && columns <= 256);
+Stmt MakeGroupMma(GroupMma product) {
+  const bool apart = product.sums.empty();  // 3xTF32
+  const int64_t columns = apart ? product.columns : static_cast<int64_t>(2 * product.sums.size());
+  const size_t operands = apart ? 10 : product.row_matrices.stride > 0 ? 2 : 5;
+  DIAPASON_CHECK(apart == (product.tensor == TensorMode::kGroupThreeTf32) && product.operands.size() == operands);
+  DIAPASON_CHECK(columns % 8 == 0 && columns >= 8 && columns <= 256);
+  DIAPASON_CHECK(apart || TensorIntrinsicOf(product.tensor).HasColumns(columns));
   return Make({.kind = StmtKind::kGroupMma,
                .extent = columns,
-               .buffer = buffer,
-               .index = std::move(index),
-               .operands = std::move(operands),
-               .tensor = TensorMode::kGroupThreeTf32,
-               .from_zero = from_zero,
-               .columns = matrices});
-}
-
-Stmt MakeGroupMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> sums,
-                  std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows) {
-  const auto columns = static_cast<int64_t>(2 * sums.size());
-  DIAPASON_CHECK(operands.size() == (rows.stride > 0 ? 2 : 5) && columns % 8 == 0 && columns >= 8 &&
-                 TensorIntrinsicOf(tensor).HasColumns(columns));
-  return Make({.kind = StmtKind::kGroupMma,
-               .extent = columns,
-               .buffer = buffer,
-               .operands = std::move(operands),
-               .sums = std::move(sums),
-               .tensor = tensor,
-               .factors = factors,
-               .columns = matrices,
-               .rows = rows});
+               .buffer = product.buffer,
+               .index = std::move(product.index),
+               .operands = std::move(product.operands),
+               .sums = std::move(product.sums),
+               .tensor = product.tensor,
+               .factors = product.factors,
+               .from_zero = product.from_zero,
+               .columns = product.column_matrices,
+               .rows = product.row_matrices});
 }
 
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {

@@ -174,14 +174,34 @@ Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> operands, bool from_zero);
-Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
+// Into `buffer`, from `index` on; `value` is the load of this lane's row.
+struct MatrixLoad {
+  TensorMode tensor;
+  int buffer;
+  Expr index;
+  int64_t matrices;  // 2 or 4
+  Expr value;
+  bool transposed = false;
+};
+Stmt MakeLoadMatrix(MatrixLoad load);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,
-                  bool from_zero);
-Stmt MakeGroupMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> sums,
-                  std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows = {});
+// `sums`: elements of `buffer` to which products are added, two for 8 columns. 3xTF32, whose sums are apart, has a
+// buffer of its own instead, from `index` on.
+struct GroupMma {
+  TensorMode tensor;
+  FactorTypes factors{};
+  int buffer;
+  std::vector<Expr> sums{};
+  Expr index{};            // 3xTF32
+  int64_t columns = 0;     // 3xTF32; else as `sums` say
+  bool from_zero = false;  // 3xTF32
+  std::vector<Expr> operands;
+  CoreMatrices column_matrices;
+  CoreMatrices row_matrices{};  // if the rows are in shared memory
+};
+Stmt MakeGroupMma(GroupMma product);
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.

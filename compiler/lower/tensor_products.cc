@@ -38,8 +38,12 @@ std::vector<Stmt> InFours(std::vector<Stmt> loads, const Expr& upper, Analyzer* 
       continue;
     }
     const Expr at = analyzer->Simplify(Add(one->value->args[0], Mul(upper, apart)));
-    result.push_back(MakeLoadMatrix(one->tensor, one->buffer, one->index, 4,
-                                    Load(one->value->buffer, one->value->dtype, {at}), one->transposed));
+    result.push_back(MakeLoadMatrix({.tensor = one->tensor,
+                                     .buffer = one->buffer,
+                                     .index = one->index,
+                                     .matrices = 4,
+                                     .value = Load(one->value->buffer, one->value->dtype, {at}),
+                                     .transposed = one->transposed}));
     ++i;
   }
   return result;
@@ -52,19 +56,16 @@ bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
   const StageState& stage = state_.stage(id);
   const Access& access = *access_of_[id].at(load.get());
   bool found = false;
-  Terms outer, inner;
-  int64_t constant = 0;
+  IndexTerms terms;
   for (size_t d = 0; d < access.dims.size(); ++d) {
-    outer.clear();
-    inner.clear();
     const StageBounds& producer = bounds_.stages[access.producer];
     if (producer.region.empty() || producer.region[d].full ||
-        !skeleton_.IndexTerms(bounds_, access, static_cast<int>(d), &outer, &inner, &constant)) {
+        !skeleton_.SplitIndex(bounds_, access, static_cast<int>(d), &terms)) {
       status_ = absl::InvalidArgumentError(
           absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies"));
       return false;
     }
-    for (const Term& t : inner) found |= t.stage == stage.lane_stage && t.loop == lane;
+    for (const Term& t : terms.inner) found |= t.stage == stage.lane_stage && t.loop == lane;
   }
   return found;
 }
@@ -136,7 +137,7 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
            analyzer_.KnownDivisor(load->args[0]) % row_elements == 0;
   };
   if (are_rows(row) && IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1)) {
-    operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, row));
+    operand->loads.push_back(MakeLoadMatrix({stage.tensor, operand->buffer, IntImm(at), count, row}));
     return at;
   }
   if (intrinsic.transposes() && LinesAreNeighbours(id, *operand, k)) {
@@ -144,7 +145,7 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
     const Expr across = OperandLoad(id, *operand, depth, IntImm(0), FloorMod(eighth, 2));
     if (are_rows(across)) {
       operand->loads.push_back(
-          MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, across, /*transposed=*/true));
+          MakeLoadMatrix({stage.tensor, operand->buffer, IntImm(at), count, across, /*transposed=*/true}));
       return at;
     }
   }

@@ -305,24 +305,23 @@ bool Skeleton::CutByAttachPoint(const Term& term, int producer, const Bounds& al
   return false;
 }
 
-bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Terms* outer, Terms* inner,
-                          int64_t* constant) const {
-  outer->clear();
-  inner->clear();
+bool Skeleton::SplitIndex(const Bounds& all, const Access& access, int dim, IndexTerms* terms) const {
+  terms->outer.clear();
+  terms->inner.clear();
   const Access::Dim& index = access.dims[dim];
   const StageBounds& reader = all.stages[access.reader];
-  *constant = index.constant;
+  terms->constant = index.constant;
   if (!index.affine) return false;
   const auto place = [&](const Term& t) {
     if (t.coefficient == 0) return true;
     if (CutByAttachPoint(t, access.producer, all)) return false;
-    (Inside(t, access.producer, all) ? inner : outer)->push_back(t);
+    (Inside(t, access.producer, all) ? terms->inner : terms->outer).push_back(t);
     return true;
   };
   if (index.axes.size() == 1) {  // the terms of one axis differ in their loops: nothing to add up
     const auto& [axis, coefficient] = index.axes[0];
     if (!reader.axis_affine[axis]) return false;
-    *constant += coefficient * reader.axis_constant[axis];
+    terms->constant += coefficient * reader.axis_constant[axis];
     for (const Term& t : reader.axis_terms[axis])
       if (!place({t.stage, t.loop, t.coefficient * coefficient})) return false;
     return true;
@@ -330,7 +329,7 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
   Terms sum;
   for (const auto& [axis, coefficient] : index.axes) {
     if (!reader.axis_affine[axis]) return false;
-    *constant += coefficient * reader.axis_constant[axis];
+    terms->constant += coefficient * reader.axis_constant[axis];
     for (const Term& t : reader.axis_terms[axis]) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
   }
   for (const Term& t : sum)
@@ -339,17 +338,16 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
 }
 
 void Skeleton::PushRegions(int reader, Bounds* all) const {
-  Terms outer, inner;
+  IndexTerms terms;
   for (const Access& access : accesses_[reader]) {
     if (state_.stage(access.producer).attach != StageState::Attach::kAt) continue;
     StageBounds& producer = all->stages[access.producer];
     for (size_t d = 0; d < access.dims.size(); ++d) {
       Region& region = producer.region[d];
       if (region.full) continue;
-      int64_t constant = 0;
       bool negative = false;
-      if (IndexTerms(*all, access, static_cast<int>(d), &outer, &inner, &constant)) {
-        for (const Term& t : inner) negative |= t.coefficient < 0;
+      if (SplitIndex(*all, access, static_cast<int>(d), &terms)) {
+        for (const Term& t : terms.inner) negative |= t.coefficient < 0;
       } else {
         region.full = true;
         continue;
@@ -359,24 +357,24 @@ void Skeleton::PushRegions(int reader, Bounds* all) const {
         continue;
       }
       int64_t span = 1;
-      for (const Term& t : inner) span += t.coefficient * (all->stages[t.stage].extent[t.loop] - 1);
+      for (const Term& t : terms.inner) span += t.coefficient * (all->stages[t.stage].extent[t.loop] - 1);
       if (!region.seen) {
         region.seen = true;
-        region.outer = outer;
-        region.inner = inner;
-        region.constant_min = region.constant_max = constant;
+        region.outer = terms.outer;
+        region.inner = terms.inner;
+        region.constant_min = region.constant_max = terms.constant;
         region.hull_extent = span;
         continue;
       }
-      if (!(region.outer == outer)) {
+      if (!(region.outer == terms.outer)) {
         region.full = true;
         continue;
       }
-      if (!(region.inner == inner)) region.hull = true;
-      const int64_t low = std::min(region.constant_min, constant);
-      region.hull_extent = std::max(region.constant_min + region.hull_extent, constant + span) - low;
+      if (!(region.inner == terms.inner)) region.hull = true;
+      const int64_t low = std::min(region.constant_min, terms.constant);
+      region.hull_extent = std::max(region.constant_min + region.hull_extent, terms.constant + span) - low;
       region.constant_min = low;
-      region.constant_max = std::max(region.constant_max, constant);
+      region.constant_max = std::max(region.constant_max, terms.constant);
     }
   }
 }

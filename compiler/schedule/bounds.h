@@ -31,6 +31,12 @@ struct Term {
 };
 using Terms = ShortList<Term, 10>;
 
+// An index that is affine in loops, by the place where the producer is computed: outside of it, and inside.
+struct IndexTerms {
+  Terms outer, inner;
+  int64_t constant = 0;
+};
+
 // One load of `producer` in the body of `reader`, index by index as constant + sum of coefficient * axis.
 struct Access {
   struct Dim {
@@ -121,10 +127,9 @@ class Skeleton {
   // down to `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
   int PipelineStart(int stage, int position) const;
 
-  // Terms of one index of an access, split by the producer's attach point. REQUIRES: dims[d].affine and the reader's
-  // axes are affine.
-  bool IndexTerms(const Bounds& bounds, const Access& access, int dim, Terms* outer, Terms* inner,
-                  int64_t* constant) const;
+  // One index of an access, split by the producer's attach point. False, with `terms` undefined: it is not affine, or a
+  // term is partly inside.
+  bool SplitIndex(const Bounds& bounds, const Access& access, int dim, IndexTerms* terms) const;
 
  private:
   void InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* bounds) const;

@@ -300,8 +300,7 @@ MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Acce
   const StageBounds& producer = bounds.stages[access.producer];
   if (state.stage(access.reader).tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda)
     return LoadOfFragment(bounds, access);
-  Terms outer, inner;
-  int64_t constant;
+  IndexTerms terms;
   // Address coefficients of each thread loop's parts.
   struct Part {
     int64_t extent, address;
@@ -309,9 +308,8 @@ MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Acce
   absl::InlinedVector<Part, 8> parts;
   int64_t stride = 1;
   for (size_t d = access.dims.size(); d-- > 0;) {
-    if (!producer.region[d].full &&
-        skeleton_->IndexTerms(bounds, access, static_cast<int>(d), &outer, &inner, &constant)) {
-      for (const Term& t : inner) {
+    if (!producer.region[d].full && skeleton_->SplitIndex(bounds, access, static_cast<int>(d), &terms)) {
+      for (const Term& t : terms.inner) {
         if (!skeleton_->is_thread(t.stage, t.loop)) continue;
         int64_t compact = 0;
         LevelOf(producer.region[d], t.coefficient, &compact);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -25,10 +26,12 @@ bool OnTensorCores(const Draft& draft) { return Has(draft, StepKind::kTensorize)
 // Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
 bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft, StepKind::kRfactor); }
 
+using Spaces = std::vector<std::unique_ptr<Space>>;
+
 // The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
-absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context,
-                         const SketchRules& rules, const std::function<bool(const Draft&)>& wanted,
-                         std::vector<std::unique_ptr<Space>>* spaces) {
+absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const View& view, const SketchContext& context,
+                                  const SketchRules& rules, const std::function<bool(const Draft&)>& wanted) {
+  Spaces spaces;
   ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
   ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(viewed, context, rules));
   for (const Draft& draft : drafts) {
@@ -37,9 +40,9 @@ absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchCo
     // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
     Metrics metrics;
     space->Evaluate(space->Default(), &metrics);
-    if (metrics.legal) spaces->push_back(std::move(space));
+    if (metrics.legal) spaces.push_back(std::move(space));
   }
-  return absl::OkStatus();
+  return spaces;
 }
 
 }  // namespace
@@ -52,20 +55,25 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const ComputeDag& dag, const Target& target,
                                                                     const DeviceFacts& facts,
                                                                     const std::vector<std::string>& without) {
-  std::vector<std::unique_ptr<Space>> spaces;
+  Spaces spaces;
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
+  const auto add = [&](const View& view, const std::function<bool(const Draft&)>& wanted) -> absl::Status {
+    ASSIGN_OR_RETURN(Spaces more, SketchesOf(dag, view, context, rules, wanted));
+    std::move(more.begin(), more.end(), std::back_inserter(spaces));
+    return absl::OkStatus();
+  };
   for (const View& view : ViewsOf(dag)) {
     if (std::find(without.begin(), without.end(), view.name) != without.end()) continue;
     if (view.name == "attention") {  // made for tensor cores
-      if (target.is_gpu()) RETURN_IF_ERROR(AddSketches(dag, view, context, rules, OnTensorCores, &spaces));
+      if (target.is_gpu()) RETURN_IF_ERROR(add(view, OnTensorCores));
       continue;
     }
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
-    RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));
+    RETURN_IF_ERROR(add(view, nullptr));
     const std::optional<View> along_k = target.is_gpu() ? WithWeightsAlongK(dag, view) : std::nullopt;
-    if (along_k) RETURN_IF_ERROR(AddSketches(dag, *along_k, context, rules, ReadsAlongK, &spaces));
+    if (along_k) RETURN_IF_ERROR(add(*along_k, ReadsAlongK));
   }
   if (spaces.empty())
     return absl::FailedPreconditionError(absl::StrCat("no schedule of task ", dag.workload_key(), " fits the device ",

@@ -46,7 +46,7 @@ TEST(RunProgram, GivesOutputAndExitCode) {
 
 TEST(RunProgram, HandsOnItsInput) {
   ProgramOptions options = Shell("cat");
-  options.input = std::string(3 << 20, 'x') + "end";
+  options.input.assign(3 << 20, 'x').append("end");
   options.max_output_bytes = 8 << 20;
   EXPECT_EQ(RunProgram(options)->output, options.input);
   options.args = {"true"};  // reads nothing of it

@@ -77,21 +77,20 @@ class PlansTest : public FolderTest {
         symbols.inputs = {{"batch", "seq"}, {"batch", "seq"}};
         symbols.mask = mask;
         if (batch > 1)
-          symbols.padding["batch"] = Padding("batch", batch, b == 0 ? 1 : sizes.batch[b - 1] + 1,
-                                             Encoder(batch, sequence), Encoder(batch - 1, sequence), batch - 1, mask);
-        symbols.padding["seq"] = Padding("seq", sequence, s == 0 ? 1 : sizes.sequence[s - 1] + 1,
-                                         Encoder(batch, sequence), Encoder(batch, sequence - 1), sequence - 1, mask);
+          symbols.padding["batch"] = Padding({"batch", Encoder(batch, sequence), batch, Encoder(batch - 1, sequence),
+                                              batch - 1, b == 0 ? 1 : sizes.batch[b - 1] + 1, mask});
+        symbols.padding["seq"] = Padding({"seq", Encoder(batch, sequence), sequence, Encoder(batch, sequence - 1),
+                                          sequence - 1, s == 0 ? 1 : sizes.sequence[s - 1] + 1, mask});
       }
     }
     const absl::Status built = BuildPackage(Path("p"), requests);
     ASSERT_TRUE(built.ok()) << built;
   }
 
-  static SymbolPadding Padding(const std::string& symbol, int64_t size, int64_t least, const Network& network,
-                               const Network& other, int64_t other_size, const std::string& mask) {
-    const auto proof = ProvePadding({symbol, network, size, other, other_size, least, mask});
-    return proof.ok() ? SymbolPadding{least, "", proof->outputs, proof->needs_first}
-                      : SymbolPadding{least, std::string(proof.status().message()), {}};
+  static SymbolPadding Padding(const PaddingQuestion& question) {
+    const auto proof = ProvePadding(question);
+    return proof.ok() ? SymbolPadding{question.least, "", proof->outputs, proof->needs_first}
+                      : SymbolPadding{question.least, std::string(proof.status().message()), {}};
   }
 
   static void ExpectRight(PlanRunner& runner, int64_t batch, int64_t sequence) {

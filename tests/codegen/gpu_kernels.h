@@ -93,10 +93,14 @@ inline KernelFunc ThroughShared(int64_t elements) {
 inline constexpr int64_t kMostStaticElements = kMaxStaticSharedBytes / 4,
                          kLeastDynamicElements = kMostStaticElements + 128;
 
-// Y[i] = value for each of 32 threads of 8 blocks, `lanes` at a time.
+// Y[i] = value for each of 32 threads of 8 blocks, `lanes` at a time, from X[offset] on.
+struct LaneTypes {
+  DType from = DType::kFloat32, to = DType::kFloat32;
+};
 inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,
                              const std::function<Expr(const Expr& at, const Expr& l)>& value,
-                             DType from = DType::kFloat32, DType to = DType::kFloat32, int64_t offset = 0) {
+                             const LaneTypes& types = {}, int64_t offset = 0) {
+  const auto& [from, to] = types;
   const Expr b = MakeVar("b"), t = MakeVar("t"), l = MakeVar("l");
   const Expr at = Add(Mad(Mad(b, 32, t), lanes, l), I(offset));
   return KernelOf(
@@ -114,34 +118,31 @@ inline std::vector<KernelFunc> AllGpuKernels() {
   all.push_back(LanesOnGpu("copy8", 8, copy));
   all.push_back(LanesOnGpu("copy2", 2, copy));
   all.push_back(LanesOnGpu("copy3", 3, copy));
-  all.push_back(LanesOnGpu("unaligned", 4, copy, DType::kFloat32, DType::kFloat32, 1));
+  all.push_back(LanesOnGpu("unaligned", 4, copy, {}, 1));
   for (int64_t lanes : {2, 4, 8, 16}) {
     auto same = [&](DType dtype) {
-      return LanesOnGpu(
-          std::string("copy_") + NameOf(dtype) + std::to_string(lanes), lanes,
-          [=](const Expr& at, const Expr&) { return At(0, at, dtype); }, dtype, dtype);
+      return LanesOnGpu(std::string("copy_") + NameOf(dtype) + std::to_string(lanes), lanes,
+                        [=](const Expr& at, const Expr&) { return At(0, at, dtype); }, {.from = dtype, .to = dtype});
     };
     for (DType dtype :
          {DType::kFloat16, DType::kBfloat16, DType::kInt8, DType::kInt32, DType::kInt64, DType::kBool, DType::kUint8})
       all.push_back(same(dtype));
   }
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-    all.push_back(LanesOnGpu(
-        std::string("widen_") + NameOf(dtype), 4,
-        [=](const Expr& at, const Expr&) { return Cast(DType::kFloat32, At(0, at, dtype)); }, dtype));
-    all.push_back(LanesOnGpu(
-        std::string("narrow_") + NameOf(dtype), 4, [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); },
-        DType::kFloat32, dtype));
+    all.push_back(LanesOnGpu(std::string("widen_") + NameOf(dtype), 4,
+                             [=](const Expr& at, const Expr&) { return Cast(DType::kFloat32, At(0, at, dtype)); },
+                             {.from = dtype}));
+    all.push_back(LanesOnGpu(std::string("narrow_") + NameOf(dtype), 4,
+                             [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); }, {.to = dtype}));
   }
-  all.push_back(LanesOnGpu(
-      "to_int", 4, [](const Expr& at, const Expr&) { return Cast(DType::kInt32, At(0, at)); }, DType::kFloat32,
-      DType::kInt32));
-  all.push_back(LanesOnGpu(
-      "gather_long", 1,
-      [](const Expr& at, const Expr&) {
-        return At(2, Add(FloorMod(At(0, at, DType::kInt64), 7), Max(At(0, at, DType::kInt64), I(3))));
-      },
-      DType::kInt64));
+  all.push_back(LanesOnGpu("to_int", 4, [](const Expr& at, const Expr&) { return Cast(DType::kInt32, At(0, at)); },
+                           {.to = DType::kInt32}));
+  all.push_back(LanesOnGpu("gather_long", 1,
+                           [](const Expr& at, const Expr&) {
+                             return At(2,
+                                       Add(FloorMod(At(0, at, DType::kInt64), 7), Max(At(0, at, DType::kInt64), I(3))));
+                           },
+                           {.from = DType::kInt64}));
   all.push_back(
       LanesOnGpu("padded", 4, [](const Expr& at, const Expr&) { return Select(Lt(at, I(512)), At(0, at), F(0)); }));
   all.push_back(

@@ -186,8 +186,7 @@ TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {
 TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {
   auto source = [](int64_t lanes, int64_t offset) {
     return SourceOf(LanesOnGpu(
-                        "copy", lanes, [](const Expr& at, const Expr&) { return At(0, at); }, DType::kFloat32,
-                        DType::kFloat32, offset),
+                        "copy", lanes, [](const Expr& at, const Expr&) { return At(0, at); }, {}, offset),
                     Dialect::kCuda);
   };
   EXPECT_NE(source(4, 0).find("float4"), std::string::npos);

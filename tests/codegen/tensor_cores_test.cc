@@ -76,7 +76,13 @@ KernelFunc ProductByWarpgroup() {
   operands.push_back(At(12, I(0)));
   steps.insert(steps.end(), {MakeSmallParts(14, I(0), 4, At(13, I(0))), MakeGroupSync(GroupSync::kPublish),
                              MakeBarrier(), MakeGroupSync(GroupSync::kBegin),
-                             MakeGroupMma(10, I(0), kColumns, operands, {.width = 4, .stride = kStride}, true),
+                             MakeGroupMma({.tensor = TensorMode::kGroupThreeTf32,
+                                           .buffer = 10,
+                                           .index = I(0),
+                                           .columns = kColumns,
+                                           .from_zero = true,
+                                           .operands = operands,
+                                           .column_matrices = {.width = 4, .stride = kStride}}),
                              MakeGroupSync(GroupSync::kCommit), MakeGroupSync(GroupSync::kWait, 0)});
   for (int i = 0; i < 4; ++i)
     steps.push_back(MakeStore(2, Mad(Add(rows, Add(g, I(i / 2 * 8))), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));

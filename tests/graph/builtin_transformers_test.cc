@@ -76,7 +76,7 @@ TEST(BuiltinTransformers, BertEncodesAsItsPaperSays) {
     const std::string name = absl::StrCat("encoder.layer.", layer), self = name + ".attention.self";
     const auto bias = [&](size_t n, size_t, size_t, size_t j) { return mask.int_at(n * 5 + j) ? 0 : -1e30; };
     Values y = Attention(reference::Linear(w, x, self + ".query"), reference::Linear(w, x, self + ".key"),
-                         reference::Linear(w, x, self + ".value"), 3, 0.5, bias);
+                         reference::Linear(w, x, self + ".value"), {3, 0.5}, bias);
     y = reference::Linear(w, y, name + ".attention.output.dense");
     x = reference::LayerNorm(w, Plus(x, y), name + ".attention.output.LayerNorm", 1e-12);
     y = FeedForward(w, x, name + ".intermediate.dense", name + ".output.dense", reference::Gelu);
@@ -150,7 +150,7 @@ TEST(BuiltinTransformers, Gpt2DecodesAllTokensOrOneBehindACache) {
                    v = Appended(in.past[layer].v, Columns(all, 24, 36));
       want.push_back(Heads(k, 3));
       want.push_back(Heads(v, 3));
-      x = Plus(x, reference::Linear(w, Attention(Columns(all, 0, 12), k, v, 3, 0.5, causal), name + ".attn.c_proj"));
+      x = Plus(x, reference::Linear(w, Attention(Columns(all, 0, 12), k, v, {3, 0.5}, causal), name + ".attn.c_proj"));
       x = Plus(x, FeedForward(w, reference::LayerNorm(w, x, name + ".ln_2", 1e-5), name + ".mlp.c_fc",
                               name + ".mlp.c_proj", reference::GeluTanh));
     }
@@ -205,7 +205,7 @@ TEST(BuiltinTransformers, LlamaDecodesAllTokensOrOneBehindACache) {
       const Values v = Appended(in.past[layer].v, reference::Linear(w, y, attn + ".v_proj"));
       want.push_back(Heads(k, 2));
       want.push_back(Heads(v, 2));
-      x = Plus(x, reference::Linear(w, Attention(q, k, v, 6, 0.5, causal), attn + ".o_proj"));
+      x = Plus(x, reference::Linear(w, Attention(q, k, v, {6, 0.5}, causal), attn + ".o_proj"));
       y = reference::RmsNorm(w, x, name + ".post_attention_layernorm", 1e-6);
       Values gate = Map(reference::Linear(w, y, mlp + ".gate_proj"), reference::Silu);
       const Values up = reference::Linear(w, y, mlp + ".up_proj");
@@ -246,7 +246,7 @@ TEST(BuiltinTransformers, VitClassifiesByTheFirstToken) {
     for (int layer = 0; layer < 2; ++layer) {
       const std::string name = absl::StrCat("encoder.layers.encoder_layer_", layer), attn = name + ".self_attention";
       const Values all = reference::Linear(w, reference::LayerNorm(w, x, name + ".ln_1", 1e-6), attn + ".in_proj");
-      const Values y = Attention(Columns(all, 0, 12), Columns(all, 12, 24), Columns(all, 24, 36), 3, 0.5, NoBias);
+      const Values y = Attention(Columns(all, 0, 12), Columns(all, 12, 24), Columns(all, 24, 36), {3, 0.5}, NoBias);
       x = Plus(x, reference::Linear(w, y, attn + ".out_proj"));
       x = Plus(x, FeedForward(w, reference::LayerNorm(w, x, name + ".ln_2", 1e-6), name + ".mlp.0", name + ".mlp.3",
                               reference::Gelu));
@@ -286,7 +286,7 @@ TEST(BuiltinTransformers, T5EncodesWithABiasByDistance) {
                       dense = block + ".layer.1";
     const Values y = reference::RmsNorm(w, x, block + ".layer.0.layer_norm", 1e-6);
     const Values mixed = Attention(reference::Linear(w, y, self + ".q"), reference::Linear(w, y, self + ".k"),
-                                   reference::Linear(w, y, self + ".v"), 3, 1, bias);
+                                   reference::Linear(w, y, self + ".v"), {3, 1}, bias);
     x = Plus(x, reference::Linear(w, mixed, self + ".o"));
     x = Plus(x, FeedForward(w, reference::RmsNorm(w, x, dense + ".layer_norm", 1e-6), dense + ".DenseReluDense.wi",
                             dense + ".DenseReluDense.wo", reference::Relu));
@@ -348,7 +348,7 @@ TEST(BuiltinTransformers, WhisperEncodesASpectrogram) {
     EXPECT_FALSE(w.has(attn + ".k_proj.bias"));
     const Values y = reference::LayerNorm(w, x, attn + "_layer_norm", 1e-5);
     const Values mixed = Attention(reference::Linear(w, y, attn + ".q_proj"), reference::Linear(w, y, attn + ".k_proj"),
-                                   reference::Linear(w, y, attn + ".v_proj"), 3, 0.5, NoBias);
+                                   reference::Linear(w, y, attn + ".v_proj"), {3, 0.5}, NoBias);
     x = Plus(x, reference::Linear(w, mixed, attn + ".out_proj"));
     x = Plus(x, FeedForward(w, reference::LayerNorm(w, x, name + ".final_layer_norm", 1e-5), name + ".fc1",
                             name + ".fc2", reference::Gelu));

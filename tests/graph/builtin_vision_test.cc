@@ -245,8 +245,11 @@ TEST(BuiltinVision, ConvnextTiny) {
 }
 
 // One block of a Swin transformer, pixel by pixel; x is batch x height x width x channels.
-Values SwinBlock(const Weights& w, const Values& x, const std::string& name, size_t heads, size_t window,
-                 size_t shift) {
+struct Windows {
+  size_t size, shift;
+};
+Values SwinBlock(const Weights& w, const Values& x, const std::string& name, size_t heads, const Windows& windows) {
+  const size_t window = windows.size, shift = windows.shift;
   const size_t side = static_cast<size_t>(x.shape[1]), channels = x.last(), size = channels / heads;
   const Values all = reference::Linear(w, reference::LayerNorm(w, x, name + ".norm1", 1e-5), name + ".attn.qkv");
   const Values table = w[name + ".attn.relative_position_bias_table"];
@@ -308,8 +311,8 @@ std::vector<Values> Swin(const Weights& w, const Values& image) {
     }
     for (int i = 0; i < blocks[stage]; ++i) {
       const bool shifted = i % 2 == 1 && x.shape[1] > static_cast<int64_t>(kWindow);
-      x = SwinBlock(w, x, absl::StrCat("features.", 2 * stage + 1, ".", i), size_t{3} << stage, kWindow,
-                    shifted ? kWindow / 2 : 0);
+      x = SwinBlock(w, x, absl::StrCat("features.", 2 * stage + 1, ".", i), size_t{3} << stage,
+                    {.size = kWindow, .shift = shifted ? kWindow / 2 : 0});
     }
   }
   x = Permuted(reference::LayerNorm(w, x, "norm", 1e-5), {0, 3, 1, 2});

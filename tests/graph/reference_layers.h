@@ -182,9 +182,15 @@ inline void Softmax(std::vector<double>& row) {
 // What is added to the score of query i and key j of an element of the batch and a head.
 using Bias = std::function<double(size_t batch, size_t head, size_t i, size_t j)>;
 
+struct Heads {
+  size_t count;
+  double scale;  // of scores
+};
+
 // q is batch x queries x (heads * size), k and v batch x keys x (groups * size).
-inline Values Attention(const Values& q, const Values& k, const Values& v, size_t heads, double scale,
-                        const Bias& bias) {
+inline Values Attention(const Values& q, const Values& k, const Values& v, const Heads& all, const Bias& bias) {
+  const size_t heads = all.count;
+  const double scale = all.scale;
   const size_t size = q.last() / heads, groups = k.last() / size;
   const size_t queries = static_cast<size_t>(q.shape[1]), keys = static_cast<size_t>(k.shape[1]);
   Values y(q.shape);

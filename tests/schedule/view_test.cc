@@ -292,7 +292,11 @@ TEST(WinogradView, RoundingErrorsStaySmall) {
 }
 
 // x * w, with a residual, bias and relu after it if they are wanted.
-ComputeDag Product(int64_t m, int64_t n, int64_t k, bool constant, bool epilogue, DType dtype = DType::kFloat32) {
+struct ProductShape {
+  int64_t m, n, k;
+};
+ComputeDag Product(const ProductShape& shape, bool constant, bool epilogue, DType dtype = DType::kFloat32) {
+  const int64_t m = shape.m, n = shape.n, k = shape.k;
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}, dtype);
   const int w = constant ? b.Constant("w", {k, n}, dtype) : b.Placeholder("w", {k, n}, dtype);
@@ -310,8 +314,8 @@ TEST(StrassenView, ComputesTheSameAsTheDag) {
   for (bool constant : {false, true})
     for (bool epilogue : {false, true})
       for (int64_t levels : {1, 2})
-        ExpectSameResults(Product(8, 12, 20, constant, epilogue), View{"strassen", {levels}}, 1e-5);
-  ExpectSameResults(Product(6, 10, 2, false, true), View{"strassen", {1}}, 1e-5);
+        ExpectSameResults(Product({8, 12, 20}, constant, epilogue), View{"strassen", {levels}}, 1e-5);
+  ExpectSameResults(Product({6, 10, 2}, false, true), View{"strassen", {1}}, 1e-5);
   // Rows that are computed (im2col), and columns that are made at build time.
   ExpectSameResults(Convolution({.height = 6, .width = 6, .ci = 4, .residual = true}), View{"strassen", {2}}, 1e-5);
   ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}), View{"strassen", {1}},
@@ -319,7 +323,7 @@ TEST(StrassenView, ComputesTheSameAsTheDag) {
 }
 
 TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
-  const ComputeDag dag = Product(64, 64, 64, true, false);
+  const ComputeDag dag = Product({64, 64, 64}, true, false);
   for (const auto& [levels, left] : std::vector<std::pair<int64_t, double>>{{1, 7.0 / 8}, {2, 49.0 / 64}}) {
     const Sums sums = SumsOf(ApplyView(dag, View{"strassen", {levels}}).value());
     EXPECT_EQ(sums.prologue, 1);  // the sums of w
@@ -329,25 +333,25 @@ TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
 
 TEST(StrassenView, MayPayWhereProductsAreLarge) {
   constexpr double kH200 = 14;
-  EXPECT_TRUE(StrassenMayPay(Product(2048, 2048, 2048, false, false), 1, kH200));
-  EXPECT_TRUE(StrassenMayPay(Product(2048, 2048, 2048, false, true), 2, kH200));
-  EXPECT_FALSE(StrassenMayPay(Product(1024, 1024, 1024, false, false), 1, kH200));
-  EXPECT_FALSE(StrassenMayPay(Product(1024, 1024, 1024, false, false), 2, kH200));
-  EXPECT_FALSE(StrassenMayPay(Product(16384, 256, 256, true, false), 1, kH200));
-  EXPECT_FALSE(StrassenMayPay(Product(4095, 4096, 4096, false, false), 1, kH200)) << "does not apply";
+  EXPECT_TRUE(StrassenMayPay(Product({2048, 2048, 2048}, false, false), 1, kH200));
+  EXPECT_TRUE(StrassenMayPay(Product({2048, 2048, 2048}, false, true), 2, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product({1024, 1024, 1024}, false, false), 1, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product({1024, 1024, 1024}, false, false), 2, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product({16384, 256, 256}, true, false), 1, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product({4095, 4096, 4096}, false, false), 1, kH200)) << "does not apply";
   // The sums of constants cost nothing at run time.
-  EXPECT_FALSE(StrassenMayPay(Product(1024, 2048, 2048, false, false), 1, kH200));
-  EXPECT_TRUE(StrassenMayPay(Product(1024, 2048, 2048, true, false), 1, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product({1024, 2048, 2048}, false, false), 1, kH200));
+  EXPECT_TRUE(StrassenMayPay(Product({1024, 2048, 2048}, true, false), 1, kH200));
 }
 
 TEST(StrassenView, RefusesWhatItCannotCut) {
   auto why = [](const ComputeDag& dag, std::vector<int64_t> levels) {
     return ApplyView(dag, View{"strassen", levels}).status().ToString();
   };
-  EXPECT_EQ(why(Product(8, 8, 8, false, false), {3}), "INVALID_ARGUMENT: no strassen view: levels are 1 or 2, not 3");
-  EXPECT_EQ(why(Product(8, 10, 8, false, false), {2}),
+  EXPECT_EQ(why(Product({8, 8, 8}, false, false), {3}), "INVALID_ARGUMENT: no strassen view: levels are 1 or 2, not 3");
+  EXPECT_EQ(why(Product({8, 10, 8}, false, false), {2}),
             "INVALID_ARGUMENT: no strassen view: 4 does not divide its n of 10");
-  EXPECT_EQ(why(Product(8, 8, 8, false, false, DType::kFloat64), {1}),
+  EXPECT_EQ(why(Product({8, 8, 8}, false, false, DType::kFloat64), {1}),
             "INVALID_ARGUMENT: no strassen view: a factor is not in float32");
   DagBuilder b;
   const int x = b.Placeholder("x", {2, 4, 4}), w = b.Placeholder("w", {2, 4, 4});

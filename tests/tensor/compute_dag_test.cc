@@ -8,7 +8,7 @@ namespace diapason {
 namespace {
 
 TEST(ComputeDag, KnowsItsStages) {
-  const ComputeDag dag = testing_dags::ConvBiasRelu(8, 3, 4, 3, 1, 1);
+  const ComputeDag dag = testing_dags::ConvBiasRelu({8, 3, 4, 3, 1, 1});
   ASSERT_EQ(dag.size(), 7);  // x w bias pad conv biased relu
   EXPECT_EQ(dag.inputs(), (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(dag.consumers(0), std::vector<int>{3});
@@ -23,7 +23,7 @@ TEST(ComputeDag, KnowsItsStages) {
 TEST(ComputeDag, CountsFloatingPointOperations) {
   EXPECT_EQ(testing_dags::Matmul(4, 5, 6).flops(), 2 * 4 * 5 * 6);
   // The padding counts nothing: its arithmetic is on indices.
-  EXPECT_EQ(testing_dags::ConvBiasRelu(8, 3, 4, 3, 1, 1).flops(), 8 * 8 * 4 * (2 * 27 + 2));
+  EXPECT_EQ(testing_dags::ConvBiasRelu({8, 3, 4, 3, 1, 1}).flops(), 8 * 8 * 4 * (2 * 27 + 2));
 }
 
 TEST(ComputeDag, StagesThatReadConstantsAloneArePrologue) {

@@ -15,8 +15,16 @@ inline ComputeDag Matmul(int64_t m, int64_t n, int64_t k, bool constant_weight =
   return b.Build({c}).value();
 }
 
+struct ConvShape {
+  int64_t size;    // of the image's sides
+  int64_t ci, co;  // channels
+  int64_t kernel, stride, pad;
+};
+
 // NHWC convolution with padding, bias and relu.
-inline ComputeDag ConvBiasRelu(int64_t size, int64_t ci, int64_t co, int64_t kernel, int64_t stride, int64_t pad) {
+inline ComputeDag ConvBiasRelu(const ConvShape& shape) {
+  const int64_t size = shape.size, ci = shape.ci, co = shape.co;
+  const int64_t kernel = shape.kernel, stride = shape.stride, pad = shape.pad;
   const int64_t out = (size + 2 * pad - kernel) / stride + 1;
   const int64_t padded = size + 2 * pad;
   DagBuilder b;

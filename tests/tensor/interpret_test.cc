@@ -33,7 +33,7 @@ TEST(Interpret, MatmulMatchesLoops) {
 
 TEST(Interpret, ConvolutionMatchesLoops) {
   const int size = 6, ci = 3, co = 2, kernel = 3, stride = 2, pad = 1, o = 3;
-  const ComputeDag dag = testing_dags::ConvBiasRelu(size, ci, co, kernel, stride, pad);
+  const ComputeDag dag = testing_dags::ConvBiasRelu({size, ci, co, kernel, stride, pad});
   const Array x = RandomArray({1, size, size, ci}, 1), w = RandomArray({kernel, kernel, ci, co}, 2);
   const Array bias = RandomArray({co}, 3);
   const auto out = Interpret(dag, {{0, x}, {1, w}, {2, bias}});

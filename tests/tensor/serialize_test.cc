@@ -15,7 +15,7 @@ using testing_dags::ConvBiasRelu;
 using testing_dags::Matmul;
 
 TEST(Serialize, RoundTripGivesTheSameDagAndTheSameBytes) {
-  for (const ComputeDag& dag : {Matmul(4, 5, 6), ConvBiasRelu(8, 3, 4, 3, 2, 1)}) {
+  for (const ComputeDag& dag : {Matmul(4, 5, 6), ConvBiasRelu({8, 3, 4, 3, 2, 1})}) {
     const std::string bytes = SerializeDag(dag);
     const auto back = ParseDag(bytes);
     ASSERT_TRUE(back.ok()) << back.status();
@@ -66,7 +66,7 @@ TEST(Serialize, KeepsEveryFieldAndSpecialFloats) {
 }
 
 TEST(Serialize, CutOffBytesAreAnErrorOrAValidDag) {
-  const std::string bytes = SerializeDag(ConvBiasRelu(8, 3, 4, 3, 1, 1));
+  const std::string bytes = SerializeDag(ConvBiasRelu({8, 3, 4, 3, 1, 1}));
   for (size_t length = 0; length < bytes.size(); ++length) {
     const auto dag = ParseDag(bytes.substr(0, length));
     EXPECT_FALSE(dag.ok()) << "a prefix of " << length << " bytes was accepted";
@@ -74,7 +74,7 @@ TEST(Serialize, CutOffBytesAreAnErrorOrAValidDag) {
 }
 
 TEST(Serialize, FlippedBytesNeverCrash) {
-  const std::string bytes = SerializeDag(ConvBiasRelu(8, 3, 4, 3, 1, 1));
+  const std::string bytes = SerializeDag(ConvBiasRelu({8, 3, 4, 3, 1, 1}));
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = bytes;

@@ -11,7 +11,7 @@ namespace {
 // the expectation, change the code back.
 TEST(WorkloadKey, IsTheSameForEver) {
   EXPECT_EQ(testing_dags::Matmul(4, 5, 6).workload_key(), "f418b914e590eb60aa17893d8d03727e_4x5");
-  EXPECT_EQ(testing_dags::ConvBiasRelu(56, 64, 64, 3, 1, 1).workload_key(),
+  EXPECT_EQ(testing_dags::ConvBiasRelu({56, 64, 64, 3, 1, 1}).workload_key(),
             "e0166df30c0c00c3df68a36555d71c8a_1x56x56x64");
 }
 
@@ -40,8 +40,8 @@ TEST(WorkloadKey, TellsWorkloadsApart) {
       testing_dags::Matmul(4, 5, 6).workload_key(),
       testing_dags::Matmul(4, 5, 7).workload_key(),
       testing_dags::Matmul(4, 5, 6, /*constant_weight=*/false).workload_key(),
-      testing_dags::ConvBiasRelu(8, 3, 4, 3, 1, 1).workload_key(),
-      testing_dags::ConvBiasRelu(8, 3, 4, 1, 1, 0).workload_key(),
+      testing_dags::ConvBiasRelu({8, 3, 4, 3, 1, 1}).workload_key(),
+      testing_dags::ConvBiasRelu({8, 3, 4, 1, 1, 0}).workload_key(),
       square.Build({xx}).value().workload_key(),
       product.Build({ab}).value().workload_key(),
       half.Build({hh}).value().workload_key(),
@@ -50,7 +50,7 @@ TEST(WorkloadKey, TellsWorkloadsApart) {
 }
 
 TEST(WorkloadKey, EndsInTheShapeForPeople) {
-  const std::string key = testing_dags::ConvBiasRelu(56, 64, 64, 3, 1, 1).workload_key();
+  const std::string key = testing_dags::ConvBiasRelu({56, 64, 64, 3, 1, 1}).workload_key();
   EXPECT_EQ(key.substr(32), "_1x56x56x64");
 }
 

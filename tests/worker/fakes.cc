@@ -108,11 +108,9 @@ std::string LookAround() {
 
 class FakeToolchain : public Toolchain {
  public:
-  std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                            const DeviceFacts& facts, double timeout_seconds,
-                                            const StageBegins& stage_begins) override {
+  std::variant<Program, MeasureError> Build(const Candidate& candidate, const StageBegins& stage_begins) override {
     stage_begins(MeasureStage::kCompile);
-    std::istringstream words(schedule.sketch);
+    std::istringstream words(candidate.schedule.sketch);
     std::string kernel = "double";
     for (std::string word; words >> word;) {
       if (word == "refuse") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "line 7: no such thing"};
@@ -122,13 +120,7 @@ class FakeToolchain : public Toolchain {
       if (word.rfind("kernel=", 0) == 0) kernel = word.substr(7);
       MisbehaveAs(word);
     }
-    return MakeProgram(task, target, kernel);
-  }
-
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
-                                                  const Target& target, const DeviceFacts& facts, const OutputPlace&,
-                                                  double timeout_seconds, const StageBegins& stage_begins) override {
-    return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
+    return MakeProgram(candidate.task, candidate.target, kernel);
   }
 
   absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
@@ -176,19 +168,13 @@ absl::StatusOr<ComputeDag> Straying(const ComputeDag& dag) {
 
 class StrayingToolchain : public Toolchain {
  public:
-  std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                            const DeviceFacts& facts, double timeout_seconds,
-                                            const StageBegins& stage_begins) override {
-    const absl::StatusOr<ComputeDag> dag = schedule.sketch == "stray" ? Straying(task) : task;
-    const absl::StatusOr<Program> program = dag.ok() ? CompileNaive(*dag, target) : dag.status();
+  std::variant<Program, MeasureError> Build(const Candidate& candidate, const StageBegins& stage_begins) override {
+    const absl::StatusOr<ComputeDag> dag =
+        candidate.schedule.sketch == "stray" ? Straying(candidate.task) : candidate.task;
+    const absl::StatusOr<Program> program = dag.ok() ? CompileNaive(*dag, candidate.target) : dag.status();
     if (!program.ok())
       return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
     return *program;
-  }
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
-                                                  const Target& target, const DeviceFacts& facts, const OutputPlace&,
-                                                  double timeout_seconds, const StageBegins& stage_begins) override {
-    return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
   }
   absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
     return CompileNaive(task, target);

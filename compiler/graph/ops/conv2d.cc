@@ -40,10 +40,18 @@ absl::StatusOr<TensorType> InferConv2d(const OperatorArgs& args) {
   return out;
 }
 
+struct Convolution {
+  ImageAxes axes;
+  Weights weights;
+  std::vector<Window> windows;  // of rows and columns
+};
+
 // The channels innermost in the reduction for NHWC, where they are innermost in memory; outermost for NCHW. A depthwise
 // convolution (one channel a group) reduces over the window only.
-int EmitProduct(DagBuilder& b, const OperatorArgs& args, int x, int weights, const ImageAxes& axes, const Weights& w,
-                const std::vector<Window>& windows) {
+int EmitProduct(DagBuilder& b, const OperatorArgs& args, int x, int weights, const Convolution& convolution) {
+  const ImageAxes& axes = convolution.axes;
+  const Weights& w = convolution.weights;
+  const std::vector<Window>& windows = convolution.windows;
   bool nchw = axes.c == 1;
   int64_t group = args.attributes->Int("group", 1);
   int64_t out_per_group = w.out / group;
@@ -71,7 +79,7 @@ int EmitConv2d(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& 
   std::vector<Window> windows = WindowsOf(*args.attributes, {x[axes.h], x[axes.w]}, {w.kh, w.kw}).value();
   const Expr around = Literal(args.attributes->Float("pad_value", 0), b.stage(stages[0]).dtype);
   int padded = EmitImagePad(b, stages[0], axes.spatial(), windows, around);
-  int result = EmitProduct(b, args, padded, stages[1], axes, w, windows);
+  int result = EmitProduct(b, args, padded, stages[1], {axes, w, windows});
   if (stages.size() < 3) return result;
   return b.Compute("bias", args.output.shape,
                    [&](const Vars& i) { return Add(Wide(b, result, i), Wide(b, stages[2], {i[axes.c]})); });

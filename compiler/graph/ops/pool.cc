@@ -48,8 +48,11 @@ absl::StatusOr<TensorType> InferAverage(const OperatorArgs& args) {
   return InferPool<kAxes>(args);
 }
 
-int EmitWindowReduce(DagBuilder& b, const OperatorArgs& args, int stage, Combiner combiner, const char* name,
-                     const std::vector<int>& axes, const std::vector<Window>& windows) {
+// The maximum or the sum of each window of a stage.
+int EmitWindowReduce(DagBuilder& b, const OperatorArgs& args, int stage, const std::vector<int>& axes,
+                     Combiner combiner) {
+  const std::vector<Window> windows = PoolWindows(args, axes).value();
+  const char* name = combiner == Combiner::kMax ? "max_pool" : "pool_sum";
   int padded = EmitImagePad(b, stage, axes, windows, IdentityOf(combiner, b.stage(stage).dtype));
   std::vector<int64_t> kernel;
   for (const Window& w : windows) kernel.push_back(w.kernel);
@@ -65,7 +68,7 @@ int EmitWindowReduce(DagBuilder& b, const OperatorArgs& args, int stage, Combine
 template <Dimensions kAxes>
 int EmitMax(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   std::vector<int> axes = kAxes(args).value();
-  return EmitWindowReduce(b, args, stages[0], Combiner::kMax, "max_pool", axes, PoolWindows(args, axes).value());
+  return EmitWindowReduce(b, args, stages[0], axes, Combiner::kMax);
 }
 
 // How many positions of the window at `out` lie inside the image (with its padding, if that counts): a constant where
@@ -86,7 +89,7 @@ int EmitAverage(DagBuilder& b, const OperatorArgs& args, const std::vector<int>&
   std::vector<int> axes = kAxes(args).value();
   std::vector<Window> windows = PoolWindows(args, axes).value();
   bool include_pad = args.attributes->Int("count_include_pad", 0) != 0;
-  int sum = EmitWindowReduce(b, args, stages[0], Combiner::kSum, "pool_sum", axes, windows);
+  int sum = EmitWindowReduce(b, args, stages[0], axes, Combiner::kSum);
   DType type = b.stage(sum).dtype;
   return b.Compute("avg_pool", args.output.shape, [&](const Vars& i) {
     Expr count = CountInside(windows[0], i[axes[0]], include_pad);
@@ -99,7 +102,7 @@ int EmitAverage(DagBuilder& b, const OperatorArgs& args, const std::vector<int>&
 template <Dimensions kAxes>
 int EmitSum(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   std::vector<int> axes = kAxes(args).value();
-  return EmitWindowReduce(b, args, stages[0], Combiner::kSum, "pool_sum", axes, PoolWindows(args, axes).value());
+  return EmitWindowReduce(b, args, stages[0], axes, Combiner::kSum);
 }
 
 template <Dimensions kAxes>

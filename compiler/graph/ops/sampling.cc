@@ -142,9 +142,14 @@ int EmitGridSample(DagBuilder& b, const OperatorArgs& args, const std::vector<in
   return b.Reduce("grid_sample", args.output.shape, std::vector<int64_t>(rank, s.taps()), Combiner::kSum, body);
 }
 
-// x at the place (y, x) of an image with axes of those extents, zero around it; `prefix` are the indices in front.
-Expr Bilinear(DagBuilder& b, int image, const Vars& prefix, const std::vector<int64_t>& extents, const Expr& y,
-              const Expr& x) {
+struct Position {
+  Expr y, x;
+};
+
+// The value at a position of an image with axes of those extents, zero around it; `prefix` are the indices in front.
+Expr Bilinear(DagBuilder& b, int image, const Vars& prefix, const std::vector<int64_t>& extents,
+              const Position& position) {
+  const auto& [y, x] = position;
   const Expr top = Call("floor", {y}), left = Call("floor", {x}), down = Sub(y, top), right = Sub(x, left);
   const DType type = y->dtype;
   Expr sum;
@@ -200,7 +205,7 @@ int EmitDeformConv(DagBuilder& b, const OperatorArgs& args, const std::vector<in
                   IntImm(window.before));
           return Add(diapason::Cast(moved->dtype, still), moved);
         };
-        Expr value = Bilinear(b, stages[0], {i[0], i[1]}, {x[2], x[3]}, place(0), place(1));
+        Expr value = Bilinear(b, stages[0], {i[0], i[1]}, {x[2], x[3]}, {place(0), place(1)});
         if (args.inputs.size() > 3)
           value = Mul(value, Wide(b, stages[3], {i[0], Add(Mul(of, IntImm(taps)), tap), i[4], i[5]}));
         return value;

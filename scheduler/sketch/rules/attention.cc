@@ -61,7 +61,7 @@ class RowsOfAttention : public AttentionSketch {
     Share(a_.weights, block);
     ByThreads(a_.weights, draft_.SpatialAxes(a_.weights), threads);
     for (int id : a_.reductions) ShareReduction(id, block, threads);
-    BindScores(block, ti, ri, lanes, keys, threads);
+    BindScores(block, {.ti = ti, .ri = ri, .lanes = lanes, .keys = keys, .threads = threads});
   }
 
   void BindCores() {
@@ -144,12 +144,17 @@ class RowsOfAttention : public AttentionSketch {
     for (int loop : spatial) draft_.Annotate(stage, loop, Annotation::kUnroll);
   }
 
-  void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys,
-                  const Factor& threads) {
+  struct ScoreTile {
+    Factor ti, ri;       // threads along queries, and queries of each
+    Factor lanes, keys;  // threads along keys, and keys of each
+    Factor threads;      // all
+  };
+
+  void BindScores(int block, const ScoreTile& tile) {
     Share(a_.seen, block);
     std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), across, inside;
-    SplitQueries(a_.seen, a_.query_of_seen, {ti, ri}, {&outer, &across, &inside});
-    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {keys, lanes});
+    SplitQueries(a_.seen, a_.query_of_seen, {tile.ti, tile.ri}, {&outer, &across, &inside});
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {tile.keys, tile.lanes});
     outer.push_back(j[0]);
     across.push_back(j[2]);
     inside.push_back(j[1]);
@@ -159,7 +164,7 @@ class RowsOfAttention : public AttentionSketch {
     for (int loop : inside) draft_.Annotate(a_.seen, loop, Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
     SumInRegisters(local_, "score.unroll");
-    if (a_.keys_read >= 0) CopyKeys(j[0], threads);
+    if (a_.keys_read >= 0) CopyKeys(j[0], tile.threads);
   }
 
   // Threads read keys across, and many read the same: by way of a copy, read as it lies in memory, whose rows begin in

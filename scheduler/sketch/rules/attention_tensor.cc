@@ -89,7 +89,7 @@ class TensorSketch : public AttentionSketch {
       MakeStream(tiles, loops, thread);
       return std::move(draft_);
     }
-    const int keys = TileTensorReduction(&draft_, product, tiles, loops);
+    const int keys = TileTensorReduction(&draft_, product, tiles, loops).loop;
     CopyPart(a_.values_read, product, keys);
 
     Share(a_.weights, block_);

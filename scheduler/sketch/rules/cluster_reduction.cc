@@ -101,9 +101,9 @@ class ClusterReduction : public SketchRule {
     info.consumer = stage;
     const TensorLoops loops = SplitForLanes(draft, stage, tiles, groups);
     draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
-    ReduceTiles reduce;
-    info.reduce_loop = TileTensorReduction(draft, info.stage, tiles, loops, cluster, groups, &reduce);
-    info.core_matrices = CoreMatricesOf(groups, tiles, reduce);
+    const TensorReduction reduce = TileTensorReduction(draft, info.stage, tiles, loops, {cluster, groups});
+    info.reduce_loop = reduce.loop;
+    info.core_matrices = CoreMatricesOf(groups, tiles, reduce.tiles);
     draft->AddTile(info);
   }
 

@@ -90,10 +90,10 @@ int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& g
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {thread});
-  ReduceTiles reduce;
-  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups, &reduce);
-  info.core_matrices = CoreMatricesOf(groups, tiles, reduce);
-  info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
+  const TensorReduction reduce = TileTensorReduction(draft, stage, tiles, loops, {.cluster = {}, .groups = groups});
+  info.reduce_loop = reduce.loop;
+  info.core_matrices = CoreMatricesOf(groups, tiles, reduce.tiles);
+  info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce.tiles);
   draft->AddTile(info);
   return thread;
 }

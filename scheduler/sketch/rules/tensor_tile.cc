@@ -81,7 +81,7 @@ TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluste
       const std::vector<int32_t> divisors = Divisors(extent);
       factors = {draft->OptionHole(draft->AxisName(stage, axis) + ".r1", divisors, divisors.back())};
     }
-    if (made) made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
+    made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
     Factor all;
     for (const Factor& factor : factors) all = all * factor;
@@ -313,8 +313,10 @@ std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, cons
   return operands;
 }
 
-int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
-                        const ClusterAxis& cluster, const GroupForm& groups, ReduceTiles* made) {
+TensorReduction TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles,
+                                    const TensorLoops& lanes, const ReductionForm& form) {
+  const GroupForm& groups = form.groups;
+  TensorReduction made;
   const bool by_groups = groups.rows >= 0;
   std::vector<int> outer, tile, pair;
   for (int axis : draft->SpatialAxes(stage)) {
@@ -327,7 +329,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     tile.push_back(pieces[apart ? 1 : 0]);
     pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[apart ? 0 : 1]);
   }
-  const TensorReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups, made);
+  const TensorReduceLoops reduce = SplitReduce(draft, stage, form.cluster, by_groups, &made.tiles);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
   for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled})
@@ -353,9 +355,10 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     stages = draft->OptionHole("stages", {2, 3, 4}, 3);
   else
     stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
-  if (made) made->stages = stages;
+  made.tiles.stages = stages;
+  made.loop = reduce.r0.back();
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
-  return reduce.r0.back();
+  return made;
 }
 
 }  // namespace diapason

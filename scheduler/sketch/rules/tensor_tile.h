@@ -78,8 +78,16 @@ std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, cons
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in
 // them k and the 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with
 // holes for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads. Returns
-// R0, where operands are copied into shared memory. `made`, unless null, gets the holes.
-int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
-                        const ClusterAxis& cluster = {}, const GroupForm& groups = {}, ReduceTiles* made = nullptr);
+// R0 and the parameters.
+struct TensorReduction {
+  int loop = -1;  // R0, where operands are copied into shared memory
+  ReduceTiles tiles;
+};
+struct ReductionForm {
+  ClusterAxis cluster;
+  GroupForm groups;
+};
+TensorReduction TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles,
+                                    const TensorLoops& lanes, const ReductionForm& form = {});
 
 }  // namespace diapason

@@ -20,9 +20,18 @@ namespace {
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 
-// x[m][k] or x[k][m] by w[k][n] or w[n][k], the factors in either order.
-ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped,
-                   Combiner combiner = Combiner::kSum, DType dtype = DType::kFloat32) {
+struct ProductShape {
+  int64_t m, n, k;
+};
+struct ProductForm {
+  bool x_by_k = false, w_by_n = false;  // x[k][m], w[n][k]; else x[m][k], w[k][n]
+  bool swapped = false;                 // w's factor comes first
+};
+
+ComputeDag Product(const ProductShape& shape, const ProductForm& form, Combiner combiner = Combiner::kSum,
+                   DType dtype = DType::kFloat32) {
+  const int64_t m = shape.m, n = shape.n, k = shape.k;
+  const bool x_by_k = form.x_by_k, w_by_n = form.w_by_n, swapped = form.swapped;
   DagBuilder b;
   const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, dtype);
   const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, dtype);
@@ -41,9 +50,8 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bo
 }
 
 // The same of float16 operands, with a sum in float32 that is stored as float16.
-ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped,
-                       DType dtype = DType::kFloat16) {
-  return Product(m, n, k, x_by_k, w_by_n, swapped, Combiner::kSum, dtype);
+ComputeDag HalfProduct(const ProductShape& shape, const ProductForm& form, DType dtype = DType::kFloat16) {
+  return Product(shape, form, Combiner::kSum, dtype);
 }
 
 // The same of integers, with the sum as it is.
@@ -82,7 +90,7 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
   std::mt19937 random(3);
   int matrices = 0, elements = 0;
   for (int form = 0; form < 8; ++form) {
-    const ComputeDag dag = Product(33, 20, 72, form & 1, form & 2, form & 4);
+    const ComputeDag dag = Product({33, 20, 72}, {(form & 1) != 0, (form & 2) != 0, (form & 4) != 0});
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
     ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -107,7 +115,7 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
 // More sums than are held twice are added product by product.
 TEST(TensorProducts, ManySumsOfALane) {
   std::mt19937 random(5);
-  const ComputeDag dag = Product(64, 64, 80, false, false, false);
+  const ComputeDag dag = Product({64, 64, 80}, {});
   const testing::Reference expected = testing::MakeReference(dag, 9);
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -133,7 +141,7 @@ TEST(TensorProducts, PairsOfHalvesComeAsMatricesEitherWay) {
   for (int form = 0; form < 8; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
     const DType dtype = form < 6 ? DType::kFloat16 : DType::kBfloat16;
-    const ComputeDag dag = HalfProduct(40, 24, 80, x_by_k, w_by_n, form & 4, dtype);
+    const ComputeDag dag = HalfProduct({40, 24, 80}, {x_by_k, w_by_n, (form & 4) != 0}, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
     ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -153,7 +161,7 @@ TEST(TensorProducts, PairsOfHalvesComeAsMatricesEitherWay) {
 // Rows that do not begin at multiples of 16 bytes: element by element, in pairs.
 TEST(TensorProducts, HalvesThatAreNotAlignedArePacked) {
   std::mt19937 random(8);
-  const ComputeDag dag = HalfProduct(33, 20, 77, false, false, false);
+  const ComputeDag dag = HalfProduct({33, 20, 77}, {});
   const testing::Reference expected = testing::MakeReference(dag, 3);
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -173,7 +181,7 @@ TEST(TensorProducts, HalvesThatAreNotAlignedArePacked) {
 }
 
 TEST(TensorProducts, HalvesCompileForTheArchitecturesThatHaveThem) {
-  const ComputeDag dag = HalfProduct(256, 128, 128, false, true, false);
+  const ComputeDag dag = HalfProduct({256, 128, 128}, {false, true, false});
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
     const Target target = Target::Parse(std::string("cuda -arch=") + arch).value();
     const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
@@ -340,7 +348,7 @@ void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int
   std::mt19937 random(seed);
   for (int form = 0; form < 8; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
-    const ComputeDag dag = Product(70, 66, k, x_by_k, w_by_n, form & 4, Combiner::kSum, dtype);
+    const ComputeDag dag = Product({70, 66, k}, {x_by_k, w_by_n, (form & 4) != 0}, Combiner::kSum, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     // One operand has k innermost, but for halves.
@@ -377,7 +385,7 @@ TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
   std::mt19937 random(8);
   const std::vector<std::array<int32_t, 4>> shapes = {{1, 1, 2, 64}, {2, 1, 3, 32}, {1, 2, 4, 16}, {2, 2, 6, 16}};
   for (int form = 0; form < 4; ++form) {
-    const ComputeDag dag = HalfProduct(248, 136, 168, form & 1, form & 2, false);
+    const ComputeDag dag = HalfProduct({248, 136, 168}, {(form & 1) != 0, (form & 2) != 0, false});
     const testing::Reference expected = testing::MakeReference(dag, 5);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     ASSERT_GE(task->Find("direct/wgmma"), 0) << form;
@@ -408,7 +416,7 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
   for (int form = 0; form < 5; ++form) {
     const bool bfloat16 = form == 4;
     const DType dtype = bfloat16 ? DType::kBfloat16 : DType::kFloat16;
-    const ComputeDag dag = HalfProduct(256, 256, 256, form & 1, form & 2, false, dtype);
+    const ComputeDag dag = HalfProduct({256, 256, 256}, {(form & 1) != 0, (form & 2) != 0, false}, dtype);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     ASSERT_GE(task->Find("direct/wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/wgmma"));
@@ -543,7 +551,7 @@ TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
     const auto [groups, tiles, stages, depth, cluster] = shapes[form];
     SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth << " "
                                       << cluster);
-    const ComputeDag dag = HalfProduct(136, 72, 328, form & 1, form & 2, true);
+    const ComputeDag dag = HalfProduct({136, 72, 328}, {(form & 1) != 0, (form & 2) != 0, true});
     const testing::Reference expected = testing::MakeReference(dag, 5);
     const auto task = TaskSpace::Create(dag, kCuda, facts).value();
     ASSERT_GE(task->Find("direct/cluster_wgmma"), 0);
@@ -600,7 +608,7 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
 
 // Where a sum is read before its products are done.
 TEST(GroupProducts, SerializedProductsAreTold) {
-  const ComputeDag dag = HalfProduct(256, 256, 256, false, true, false);
+  const ComputeDag dag = HalfProduct({256, 256, 256}, {false, true, false});
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
   const Space* space = &task->space(task->Find("direct/wgmma"));
@@ -626,7 +634,7 @@ TEST(GroupProducts, SerializedProductsAreTold) {
 
 // As no sketch has it: the loops between the copies and the products run more than once.
 TEST(GroupProducts, SeveralProductsOfOneStep) {
-  const ComputeDag dag = Product(70, 66, 64, false, false, false);
+  const ComputeDag dag = Product({70, 66, 64}, {});
   const testing::Reference expected = testing::MakeReference(dag, 3);
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
@@ -649,7 +657,7 @@ TEST(GroupProducts, SeveralProductsOfOneStep) {
 
 // ptxas takes the instructions, with registers for all sums.
 TEST(GroupProducts, CompileForTheirArchitecture) {
-  const ComputeDag dag = Product(256, 256, 64, false, false, false);
+  const ComputeDag dag = Product({256, 256, 64}, {});
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
   const Space* space = &task->space(task->Find("direct/wgmma"));
@@ -686,16 +694,16 @@ TEST(TensorProducts, BfloatsCompileForEveryArchitecture) {
 }
 
 TEST(GroupProducts, SmallProductsAreLeftToWarps) {
-  const ComputeDag dag = Product(512, 512, 64, false, false, false);
+  const ComputeDag dag = Product({512, 512, 64}, {});
   EXPECT_LT(TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
-  const ComputeDag large = Product(1024, 1024, 64, false, false, false);
+  const ComputeDag large = Product({1024, 1024, 64}, {});
   EXPECT_GE(TaskSpace::Create(large, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
   const Target ampere = Target::Parse("cuda -arch=sm_80").value();
   EXPECT_LT(TaskSpace::Create(large, ampere, DefaultFacts(ampere)).value()->Find("direct/wgmma"), 0);
 }
 
 TEST(GroupProducts, WhatWarpgroupsCannotMakeIsRefused) {
-  const ComputeDag dag = Product(70, 66, 40, false, false, false);
+  const ComputeDag dag = Product({70, 66, 40}, {});
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
   const Schedule schedule =
@@ -716,8 +724,8 @@ TEST(GroupProducts, WhatWarpgroupsCannotMakeIsRefused) {
 
 // Steps of one dag on another, as a damaged or foreign schedule would have them.
 TEST(TensorProducts, WhatLanesCannotMakeIsRefused) {
-  const ComputeDag sum = Product(32, 16, 64, false, false, false);
-  const ComputeDag greatest = Product(32, 16, 64, false, false, false, Combiner::kMax);
+  const ComputeDag sum = Product({32, 16, 64}, {});
+  const ComputeDag greatest = Product({32, 16, 64}, {}, Combiner::kMax);
   const auto task = TaskSpace::Create(sum, kCuda, DefaultFacts(kCuda)).value();
   ASSERT_GE(task->Find("direct/tensor"), 0);
   const Space* space = &task->space(task->Find("direct/tensor"));

@@ -115,8 +115,14 @@ struct Band {
   bool any() const { return left >= 0 || right >= 0; }
 };
 
+struct ScoreType {
+  int64_t queries, keys;
+  DType dtype;
+};
+
 // The places of queries are `offset` + 0, 1, ...
-ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, int64_t offset, DType type) {
+ImportValue BandBias(Composer& c, const Band& band, const ScoreType& scores, int64_t offset) {
+  const auto& [queries, keys, type] = scores;
   constexpr int64_t kMost = int64_t{1} << 28;
   if (queries > kMost / std::max<int64_t>(keys, 1)) {
     c.Fail(
@@ -145,8 +151,8 @@ ImportValue Counting(Composer& c, int64_t extent, const Ints& shape) {
 }
 
 // The same where the offset is a tensor of batch elements.
-ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, const ImportValue& offset,
-                     DType type) {
+ImportValue BandBias(Composer& c, const Band& band, const ScoreType& scores, const ImportValue& offset) {
+  const auto& [queries, keys, type] = scores;
   ImportValue first = c.Reshape(offset, {offset->type.elements(), 1, 1, 1});
   ImportValue place = c.Add(Counting(c, queries, {queries, 1}), first);
   ImportValue ahead = c.Sub(Counting(c, keys, {keys}), place), bias;
@@ -211,11 +217,11 @@ absl::Status ReadAttentionBias(NodeImporter& node, Composer& c, Heads& h, int64_
     h.bias = Sum(c, h.bias, BiasOf(c, inside, type));
     if (band.any()) {
       ImportValue offset = c.Sub(count, c.Scalar(static_cast<double>(h.queries()), count));
-      h.bias = Sum(c, h.bias, BandBias(c, band, h.queries(), h.keys(), offset, type));
+      h.bias = Sum(c, h.bias, BandBias(c, band, {h.queries(), h.keys(), type}, offset));
     }
     h.may_mask_rows = true;
   } else if (band.any()) {
-    h.bias = Sum(c, h.bias, BandBias(c, band, h.queries(), h.keys(), past, type));
+    h.bias = Sum(c, h.bias, BandBias(c, band, {h.queries(), h.keys(), type}, past));
     // Each query sees the key at its own place.
     h.may_mask_rows = h.may_mask_rows || past + h.queries() > h.keys();
   }
@@ -275,16 +281,21 @@ ImportValue KeyMask(Composer& c, const ImportValue& mask, const Heads& h, double
   return c.Op("where", {seen, c.Scalar(0, type), c.Scalar(masked, type)});
 }
 
-absl::Status FinishHeads(NodeImporter& node, Composer& c, Heads& h, int mask, int bias, int64_t past) {
+// Numbers of inputs: that which says what keys there are, and that which is added to the scores.
+struct MaskInputs {
+  int mask, bias;
+};
+
+absl::Status FinishHeads(NodeImporter& node, Composer& c, Heads& h, const MaskInputs& inputs, int64_t past) {
   double masked = node.Float("mask_filter_value", -10000);
   RETURN_IF_ERROR(c.status());
   RETURN_IF_ERROR(CheckHeads(h));
   double scale = node.Float("scale", 0);
   h.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(h.q->type.shape[3]));
-  if (node.HasInput(mask)) h.bias = KeyMask(c, c.Input(mask), h, masked);
-  if (node.HasInput(bias)) h.bias = Sum(c, h.bias, c.Input(bias));
+  if (node.HasInput(inputs.mask)) h.bias = KeyMask(c, c.Input(inputs.mask), h, masked);
+  if (node.HasInput(inputs.bias)) h.bias = Sum(c, h.bias, c.Input(inputs.bias));
   if (node.Int("unidirectional", 0) != 0) {
-    h.bias = Sum(c, h.bias, BandBias(c, {-1, 0}, h.queries(), h.keys(), past, h.q->type.dtype));
+    h.bias = Sum(c, h.bias, BandBias(c, {-1, 0}, {h.queries(), h.keys(), h.q->type.dtype}, past));
   }
   return c.Finish(JoinHeads(c, Attend(c, h)));
 }
@@ -318,7 +329,7 @@ absl::Status FusedAttention(NodeImporter& node) {
     h.v = c.Concat({c.Squeeze(c.Slice(cache, 0, 1, 2), {0}), h.v}, 2);
   }
   if (node.IsRead(1)) c.Set(1, c.Concat({c.Unsqueeze(h.k, {0}), c.Unsqueeze(h.v, {0})}, 0));
-  return FinishHeads(node, c, h, 3, 5, past);
+  return FinishHeads(node, c, h, {.mask = 3, .bias = 5}, past);
 }
 
 absl::Status MultiHeadAttention(NodeImporter& node) {
@@ -347,19 +358,18 @@ absl::Status MultiHeadAttention(NodeImporter& node) {
   h.v = WithPast(node, c, 7, h.v);
   if (node.IsRead(1)) c.Set(1, h.k);
   if (node.IsRead(2)) c.Set(2, h.v);
-  return FinishHeads(node, c, h, 4, 5, past);
+  return FinishHeads(node, c, h, {.mask = 4, .bias = 5}, past);
 }
 
 // Pairs of elements turned by an angle that depends on their place: x is batch x heads x length x size, the tables of
 // cosines and sines are (batch x) length x rotated / 2.
-ImportValue Rotated(Composer& c, const ImportValue& x, ImportValue cosine, ImportValue sine, int64_t rotated,
-                    bool interleaved) {
+ImportValue Rotated(Composer& c, const ImportValue& x, ImportValue cosine, ImportValue sine, bool interleaved) {
   const Ints& s = x->type.shape;
   if (RankOf(cosine) == 3) {
     cosine = c.Unsqueeze(cosine, {1});
     sine = c.Unsqueeze(sine, {1});
   }
-  int64_t half = rotated / 2;
+  const int64_t half = cosine->type.shape.back(), rotated = 2 * half;
   ImportValue a, b;
   if (interleaved) {
     a = c.Slice(x, 3, 0, rotated, 2);
@@ -412,7 +422,7 @@ absl::Status ImportRotary(NodeImporter& node, const RotaryInputs& inputs) {
                                                    sine->type.ToString(), " do not fit ", rotated, " of the ",
                                                    apart->type.shape[3], " elements of a head"));
   }
-  ImportValue y = Rotated(c, apart, cosine, sine, rotated, node.Int("interleaved", 0) != 0);
+  ImportValue y = Rotated(c, apart, cosine, sine, node.Int("interleaved", 0) != 0);
   return c.Finish(flat ? JoinHeads(c, y) : y);
 }
 

@@ -189,8 +189,14 @@ absl::Status QLinearMatMul(NodeImporter& node) {
   return c.Finish(QuantizedProduct(c, sum, scales, scale(6, -2), zero));
 }
 
-absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const ImportValue& x, const ImportValue& w,
-                                        const ImportValue& image, const ImportValue& filter) {
+// Of inputs less their zero points, which are inputs too.
+struct CentredInputs {
+  int x, x_zero, w, w_zero;
+};
+
+absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const CentredInputs& inputs) {
+  const ImportValue x = c.Input(inputs.x), w = c.Input(inputs.w);
+  const ImportValue filter = Centred(node, c, w, inputs.w_zero, 0), image = Centred(node, c, x, inputs.x_zero, 1);
   if (w->type.shape.size() < 3 || w->type.shape.size() > 4 || w->type.shape.size() != x->type.shape.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("weights of ", w->type.ToString(), " do not fit images of ", x->type.ToString()));
@@ -207,15 +213,13 @@ absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const I
 
 absl::Status ConvInteger(NodeImporter& node) {
   Composer c(node);
-  ImportValue x = c.Input(0), w = c.Input(1);
-  ASSIGN_OR_RETURN(ImportValue y, IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 3, 0)));
+  ASSIGN_OR_RETURN(ImportValue y, IntegerConv(node, c, {.x = 0, .x_zero = 2, .w = 1, .w_zero = 3}));
   return c.Finish(y);
 }
 
 absl::Status QLinearConv(NodeImporter& node) {
   Composer c(node);
-  ImportValue x = c.Input(0), w = c.Input(3);
-  ASSIGN_OR_RETURN(ImportValue sum, IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 5, 0)));
+  ASSIGN_OR_RETURN(ImportValue sum, IntegerConv(node, c, {.x = 0, .x_zero = 2, .w = 3, .w_zero = 5}));
   if (node.HasInput(8)) sum = c.Add(sum, AlongAxis(c, c.Input(8), RankOf(sum), 1));
   ImportValue scales = c.Mul(c.Reshape(c.Input(1), {}), AlongAxis(c, c.Input(4), RankOf(sum), 1));
   return c.Finish(QuantizedProduct(c, sum, scales, c.Reshape(c.Input(6), {}), c.Reshape(c.Input(7), {})));

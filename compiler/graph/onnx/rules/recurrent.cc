@@ -94,9 +94,14 @@ ImportValue Gate(Composer& c, const ImportValue& x, const Cell& cell, int64_t ga
   return c.Slice(x, -1, gate * cell.hidden, (gate + 1) * cell.hidden);
 }
 
-// x: batch x gates*hidden, the input's product with its biases. One step: the new h (and, for LSTM, state).
-using CellStep = std::function<void(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x,
-                                    ImportValue& h, ImportValue& state)>;
+// What a step hands to the next one: the output and, for LSTM, the cell's state.
+struct CellState {
+  ImportValue h, state;
+};
+
+// x: batch x gates*hidden, the input's product with its biases. One step.
+using CellStep =
+    std::function<void(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s)>;
 
 ImportValue TransposedProduct(Composer& c, const ImportValue& x, const ImportValue& w) {
   return c.Matmul(x, c.Transpose(w, {1, 0}));
@@ -106,12 +111,13 @@ ImportValue ProductWith(Composer& c, const ImportValue& x, const ImportValue& w,
   return of_w.scale ? DynamicProduct(c, x, w, of_w.scale, of_w.zero) : TransposedProduct(c, x, w);
 }
 
-void RnnStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h, ImportValue&) {
-  h = Activated(c, cell, 0, c.Add(TransposedProduct(c, h, d.r), x));
+void RnnStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
+  s.h = Activated(c, cell, 0, c.Add(TransposedProduct(c, s.h, d.r), x));
 }
 
 // Gates in the order z r h.
-void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h, ImportValue&) {
+void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
+  ImportValue& h = s.h;
   int64_t hidden = cell.hidden;
   ImportValue zr = c.Add(TransposedProduct(c, h, c.Slice(d.r, 0, 0, 2 * hidden)), c.Slice(x, -1, 0, 2 * hidden));
   ImportValue z = Activated(c, cell, 0, Gate(c, zr, cell, 0)), r = Activated(c, cell, 0, Gate(c, zr, cell, 1));
@@ -130,8 +136,8 @@ void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValu
 }
 
 // Gates in the order i o f c.
-void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h,
-              ImportValue& state) {
+void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
+  auto& [h, state] = s;
   ImportValue gates = c.Add(ProductWith(c, h, d.r, d.of_r), x);
   auto gate = [&](int64_t which, int64_t peephole, const ImportValue& seen) {
     ImportValue y = Gate(c, gates, cell, which);
@@ -165,17 +171,16 @@ class Unrolled {
 
   absl::Status Import() {
     RETURN_IF_ERROR(Prepare());
-    std::vector<ImportValue> y, last_h, last_state;
     for (int64_t d = 0; d < directions_; ++d) {
       Cell cell = cell_;
       size_t n = kind_.activations.size();
       cell.activations.assign(activations_.begin() + d * n, activations_.begin() + (d + 1) * n);
       Direction direction = DirectionOf(d);
       bool reverse = direction_ == "reverse" || d == 1;
-      RunDirection(cell, direction, reverse, y, last_h, last_state);
+      RunDirection(cell, direction, reverse);
     }
     if (!c_.ok()) return c_.status();
-    return SetResults(y, last_h, last_state);
+    return SetResults();
   }
 
  private:
@@ -283,36 +288,35 @@ class Unrolled {
     return c_.Reshape(c_.Add(product, bias), {cell_.steps, cell_.batch, -1});
   }
 
-  void RunDirection(const Cell& cell, const Direction& d, bool reverse, std::vector<ImportValue>& y,
-                    std::vector<ImportValue>& last_h, std::vector<ImportValue>& last_state) {
-    ImportValue products = InputProduct(d), h = d.h, state = d.state;
+  void RunDirection(const Cell& cell, const Direction& d, bool reverse) {
+    const ImportValue products = InputProduct(d);
+    CellState last{d.h, d.state};
     std::vector<ImportValue> outputs(cell.steps);
     for (int64_t k = 0; k < cell.steps && c_.ok(); ++k) {
       int64_t t = reverse ? cell.steps - 1 - k : k;
-      ImportValue x = c_.Squeeze(c_.Slice(products, 0, t, t + 1), {0}), new_h = h, new_state = state;
-      kind_.step(c_, cell, d, x, new_h, new_state);
-      ImportValue out = new_h;
+      const ImportValue x = c_.Squeeze(c_.Slice(products, 0, t, t + 1), {0});
+      CellState next = last;
+      kind_.step(c_, cell, d, x, next);
+      ImportValue out = next.h;
       if (lengths_) {  // sequences that have ended keep their state, and their outputs are zeros
         ImportValue runs = c_.Op("less", {c_.Scalar(static_cast<double>(t), lengths_), lengths_});
         runs = c_.Reshape(runs, {cell.batch, 1});
-        out = c_.Op("where", {runs, new_h, c_.Scalar(0, new_h)});
-        new_h = c_.Op("where", {runs, new_h, h});
-        if (state) new_state = c_.Op("where", {runs, new_state, state});
+        out = c_.Op("where", {runs, next.h, c_.Scalar(0, next.h)});
+        next.h = c_.Op("where", {runs, next.h, last.h});
+        if (last.state) next.state = c_.Op("where", {runs, next.state, last.state});
       }
       outputs[t] = c_.Unsqueeze(out, {0});
-      h = new_h;
-      state = new_state;
+      last = next;
     }
-    y.push_back(c_.ok() ? c_.Concat(outputs, 0) : h);
-    last_h.push_back(c_.Unsqueeze(h, {0}));
-    if (state) last_state.push_back(c_.Unsqueeze(state, {0}));
+    y_.push_back(c_.ok() ? c_.Concat(outputs, 0) : last.h);
+    last_h_.push_back(c_.Unsqueeze(last.h, {0}));
+    if (last.state) last_state_.push_back(c_.Unsqueeze(last.state, {0}));
   }
 
-  absl::Status SetResults(const std::vector<ImportValue>& y, const std::vector<ImportValue>& h,
-                          const std::vector<ImportValue>& state) {
+  absl::Status SetResults() {
     if (node_.IsRead(0)) {
       std::vector<ImportValue> apart;
-      for (const ImportValue& one : y) apart.push_back(c_.Unsqueeze(one, {1}));
+      for (const ImportValue& one : y_) apart.push_back(c_.Unsqueeze(one, {1}));
       ImportValue all = c_.Concat(apart, 1);
       c_.Set(0, layout_ ? c_.Transpose(all, {2, 0, 1, 3}) : all);
     }
@@ -320,8 +324,8 @@ class Unrolled {
       ImportValue all = c_.Concat(parts, 0);
       return layout_ ? c_.Transpose(all, {1, 0, 2}) : all;
     };
-    if (node_.IsRead(1)) c_.Set(1, final_state(h));
-    if (kind_.has_state && node_.IsRead(2)) c_.Set(2, final_state(state));
+    if (node_.IsRead(1)) c_.Set(1, final_state(last_h_));
+    if (kind_.has_state && node_.IsRead(2)) c_.Set(2, final_state(last_state_));
     return c_.status();
   }
 
@@ -334,6 +338,7 @@ class Unrolled {
   std::string direction_;
   int64_t directions_ = 1;
   std::vector<Activation> activations_;
+  std::vector<ImportValue> y_, last_h_, last_state_;  // of each direction
 };
 
 absl::Status Rnn(NodeImporter& node) { return Unrolled(node, {1, {"Tanh"}, RnnStep}).Import(); }
