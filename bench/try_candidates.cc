@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/codegen/codegen.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
@@ -168,8 +168,8 @@ absl::Status Run(const Arguments& arguments) {
 
   Array expected;
   if (device.ok()) {
-    ASSIGN_OR_RETURN(const Program naive, CompileNaive(task->dag, target));
-    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, naive, task->dag));
+    ASSIGN_OR_RETURN(const Program program, CompileReference(task->dag, target));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, task->dag));
     ASSIGN_OR_RETURN(expected, Output(**device, *executable, task->dag));
   }
   for (size_t i = 0; i < lines.size(); ++i) {

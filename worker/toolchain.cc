@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "compiler/codegen/codegen.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/lower/lower.h"
 
 namespace diapason {
@@ -46,7 +46,7 @@ class CompilerToolchain : public Toolchain {
   }
 
   absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
-    return CompileNaive(task, target);
+    return CompileReference(task, target);
   }
 };
 

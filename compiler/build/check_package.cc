@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/build/open_package.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/thread_pool.h"
 
@@ -95,7 +95,7 @@ absl::StatusOr<Program> ReferenceNetwork::Impl::CompileTask(int task) {
   Target target;
   target.kind = device_.kind();
   if (target.kind == TargetKind::kCuda) target.arch = device_.facts().arch;
-  return CompileNaive(dags_[task], target);
+  return CompileReference(dags_[task], target);
 }
 
 absl::StatusOr<std::vector<Program>> ReferenceNetwork::Impl::Compile() {

@@ -39,8 +39,8 @@ inline constexpr double kLargestBound = 0.05;
 CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
                            const ExpectedOutputs& want);
 
-// The outputs of a package's network by reference kernels (codegen/naive.h), which share nothing with scheduled code.
-// They are compiled for `device`, a cuda device or a cpu, and run there one task after the other. Takes seconds.
+// The outputs of a package's network by reference kernels (codegen/reference.h), which share nothing with scheduled
+// code. They are compiled for `device`, a cuda device or a cpu, and run there one task after the other. Takes seconds.
 // Unavailable when there is no compiler.
 absl::StatusOr<ExpectedOutputs> EvaluateReference(const Package& package, Device& device,
                                                   const std::map<std::string, Array>& inputs);
@@ -49,7 +49,7 @@ absl::StatusOr<ExpectedOutputs> EvaluateReference(const Package& package, Device
 class ReferenceNetwork {
  public:
   // `device`: a cuda device or a cpu, which outlives it. `reference_programs`: the reference program of each task for
-  // that device (CompileNaive); none: they are compiled here, which takes seconds. Unavailable when there is no
+  // that device (CompileReference); none: they are compiled here, which takes seconds. Unavailable when there is no
   // compiler.
   static absl::StatusOr<std::unique_ptr<ReferenceNetwork>> Create(const Package& package, Device& device,
                                                                   std::vector<Program> reference_programs = {});

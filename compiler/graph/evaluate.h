@@ -1,5 +1,5 @@
 // Evaluation of networks by the interpreter, node after node: constant folding and tests. For small tensors; the
-// compiled naive reference of whole networks is compiler/codegen/naive.h over the partition's dags.
+// compiled reference of whole networks is compiler/codegen/reference.h over the partition's dags.
 #pragma once
 
 #include <map>

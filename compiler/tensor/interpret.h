@@ -1,5 +1,5 @@
 // Evaluates a ComputeDag by walking its expressions: the reference for small tensors (tests, constant folding). Slow
-// (some 50 ns a scalar operation); compiler/codegen/naive.h is the compiled reference for networks.
+// (some 50 ns a scalar operation); compiler/codegen/reference.h is the compiled reference for networks.
 #pragma once
 
 #include <map>

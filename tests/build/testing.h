@@ -13,7 +13,7 @@
 #include "compiler/build/package.h"
 #include "compiler/build/random_inputs.h"
 #include "compiler/codegen/codegen.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
@@ -87,7 +87,7 @@ inline Target TestTarget(TargetKind kind) {
 
 // Reference kernels write whole tensors: a program for a place is made by the fallback schedule.
 inline absl::StatusOr<Program> ProgramFor(const Task& task, const OutputPlace& place, const Target& target) {
-  if (place.whole()) return CompileNaive(task.dag, target);
+  if (place.whole()) return CompileReference(task.dag, target);
   const DeviceFacts facts = ResolveFacts(target);
   absl::StatusOr<Schedule> schedule = DefaultSchedule(task.dag, target, facts);
   if (!schedule.ok()) return schedule.status();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compiler/codegen/compile.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/dynamic_library.h"
 #include "compiler/runtime/executable.h"
@@ -494,7 +494,7 @@ TEST_F(CudaDeviceTest, ReferenceProgramsGiveWhatTheInterpreterGives) {
   const ComputeDag dag = b.Build({y}).value();
   Target target = CudaTarget();
   target.arch = device_->facts().arch;
-  const absl::StatusOr<Program> program = CompileNaive(dag, target);
+  const absl::StatusOr<Program> program = CompileReference(dag, target);
   ASSERT_TRUE(program.ok()) << program.status();
   auto executable = Executable::Create(*device_, *program).value();
   ASSERT_TRUE(executable->AllocateRest().ok());

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/process.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 
 namespace diapason {
 namespace {
@@ -171,13 +171,13 @@ class StrayingToolchain : public Toolchain {
   std::variant<Program, MeasureError> Build(const Candidate& candidate, const StageBegins& stage_begins) override {
     const absl::StatusOr<ComputeDag> dag =
         candidate.schedule.sketch == "stray" ? Straying(candidate.task) : candidate.task;
-    const absl::StatusOr<Program> program = dag.ok() ? CompileNaive(*dag, candidate.target) : dag.status();
+    const absl::StatusOr<Program> program = dag.ok() ? CompileReference(*dag, candidate.target) : dag.status();
     if (!program.ok())
       return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
     return *program;
   }
   absl::StatusOr<Program> BuildReference(const ComputeDag& task, const Target& target) override {
-    return CompileNaive(task, target);
+    return CompileReference(task, target);
   }
 };
 

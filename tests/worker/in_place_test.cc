@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/codegen/compile.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
 #include "tests/paths.h"
@@ -269,7 +269,7 @@ v1::RunReply RunJobOn(Device& device, const SourceCompiler& compile, v1::Measure
   v1::RunJob job;
   job.set_workload(SerializeDag(dag));
   job.set_program(SerializeProgram(program));
-  job.set_reference_program(SerializeProgram(CompileNaive(dag, program.target).value()));
+  job.set_reference_program(SerializeProgram(CompileReference(dag, program.target).value()));
   job.set_mode(mode);
   job.mutable_timing()->set_repeat(1);
   CandidateRunner runner(device, compile);

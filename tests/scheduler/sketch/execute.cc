@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/tensor/compare.h"
@@ -52,8 +52,8 @@ absl::StatusOr<Reference> MakeReferenceOnDevice(Device& device, const Target& ta
                                                 uint64_t seed) {
   Reference reference;
   reference.inputs = RandomInputs(dag, seed);
-  ASSIGN_OR_RETURN(const Program naive, CompileNaive(dag, target));
-  ASSIGN_OR_RETURN(reference.outputs, RunOnDevice(device, naive, dag, reference.inputs));
+  ASSIGN_OR_RETURN(const Program program, CompileReference(dag, target));
+  ASSIGN_OR_RETURN(reference.outputs, RunOnDevice(device, program, dag, reference.inputs));
   return reference;
 }
 

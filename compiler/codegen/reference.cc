@@ -1,4 +1,4 @@
-#include "compiler/codegen/naive.h"
+#include "compiler/codegen/reference.h"
 
 #include <cinttypes>
 #include <cmath>
@@ -101,9 +101,9 @@ INLINE void store_half(unsigned short* p, i64 i, float value) {
 }
 )";
 
-class NaivePrinter {
+class ReferencePrinter {
  public:
-  NaivePrinter(const ComputeDag& dag, TargetKind kind) : dag_(dag), kind_(kind) {}
+  ReferencePrinter(const ComputeDag& dag, TargetKind kind) : dag_(dag), kind_(kind) {}
 
   std::string Source() {
     std::string out = kind_ == TargetKind::kCpu      ? kCPrelude
@@ -391,7 +391,7 @@ ProgramBuffer BufferOf(const ComputeDag& dag, int id) {
 
 Kernel KernelOf(const ComputeDag& dag, int id, TargetKind kind) {
   Kernel kernel;
-  kernel.name = NaivePrinter::NameOf(id);
+  kernel.name = ReferencePrinter::NameOf(id);
   kernel.args = dag.producers(id);
   kernel.args.push_back(id);
   const int64_t elements = dag.stage(id).elements();
@@ -404,14 +404,14 @@ Kernel KernelOf(const ComputeDag& dag, int id, TargetKind kind) {
 
 }  // namespace
 
-absl::StatusOr<Program> CompileNaive(const ComputeDag& dag, const Target& target) {
+absl::StatusOr<Program> CompileReference(const ComputeDag& dag, const Target& target) {
   Program program;
   program.target = target;
   for (int id = 0; id < dag.size(); ++id) {
     program.buffers.push_back(BufferOf(dag, id));  // a buffer's index is its stage's id
     if (!dag.stage(id).placeholder) program.kernels.push_back(KernelOf(dag, id, target.kind));
   }
-  program.source = NaivePrinter(dag, target.kind).Source();
+  program.source = ReferencePrinter(dag, target.kind).Source();
   constexpr double kTimeoutSeconds = 120;  // a whole network is one source
   RETURN_IF_ERROR(CompileSource(program, kTimeoutSeconds));
   return program;

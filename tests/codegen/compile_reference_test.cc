@@ -1,8 +1,7 @@
-#include "compiler/codegen/naive.h"
-
 #include <cmath>
 #include <random>
 
+#include "compiler/codegen/reference.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/tensor/interpret.h"
@@ -28,14 +27,14 @@ std::map<int, Array> RandomInputs(const ComputeDag& dag, std::mt19937& random) {
   return inputs;
 }
 
-// Compiles the dag naively for the target, runs it there and compares the outputs with Interpret.
+// Compiles the reference of the dag for the target, runs it there and compares the outputs with Interpret.
 void ExpectSameAsInterpret(const ComputeDag& dag, const Target& target, Device& device, double tolerance = 1e-5) {
   SCOPED_TRACE(dag.ToString());
   std::mt19937 random(11);
   const std::map<int, Array> inputs = RandomInputs(dag, random);
   const absl::StatusOr<std::vector<Array>> expected = Interpret(dag, inputs);
   ASSERT_TRUE(expected.ok()) << expected.status();
-  absl::StatusOr<Program> program = CompileNaive(dag, target);
+  absl::StatusOr<Program> program = CompileReference(dag, target);
   ASSERT_TRUE(program.ok()) << program.status();
   SCOPED_TRACE(program->source);
   auto executable = Executable::Create(device, *program);
@@ -124,7 +123,7 @@ class RandomDag {
   std::vector<int> ids_;
 };
 
-class Naive : public ::testing::TestWithParam<const char*> {
+class CompileReferenceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     target_ = Target::Parse(GetParam()).value();
@@ -137,14 +136,14 @@ class Naive : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Device> device_;
 };
 
-TEST_P(Naive, RandomDagsGiveWhatInterpretGives) {
+TEST_P(CompileReferenceTest, RandomDagsGiveWhatInterpretGives) {
   for (int seed = 0; seed < 12 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE(seed);
     ExpectSameAsInterpret(RandomDag(seed).Make(), target_, *device_, 1e-4);
   }
 }
 
-TEST_P(Naive, PaddedConvolutionWithEpilogue) {
+TEST_P(CompileReferenceTest, PaddedConvolutionWithEpilogue) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1, 7, 7, 3}), w = b.Constant("w", {3, 3, 3, 8}), bias = b.Constant("bias", {8});
   const int y = b.Reduce("conv", {1, 7, 7, 8}, {3, 3, 3}, Combiner::kSum, [&](const auto& v, const auto& r) {
@@ -157,7 +156,7 @@ TEST_P(Naive, PaddedConvolutionWithEpilogue) {
   ExpectSameAsInterpret(b.Build({out}).value(), target_, *device_);
 }
 
-TEST_P(Naive, IntegersBooleansAndHalves) {
+TEST_P(CompileReferenceTest, IntegersBooleansAndHalves) {
   DagBuilder b;
   const int i = b.Placeholder("i", {10}, DType::kInt64), x = b.Placeholder("x", {6}, DType::kFloat16);
   b.stage(i).valid_min = 0;
@@ -174,7 +173,7 @@ TEST_P(Naive, IntegersBooleansAndHalves) {
   ExpectSameAsInterpret(b.Build({gather, sign, count, most}).value(), target_, *device_);
 }
 
-TEST_P(Naive, LongSumsStayAccurate) {
+TEST_P(CompileReferenceTest, LongSumsStayAccurate) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1});
   const int sum = b.Reduce("sum", {1}, {200000}, Combiner::kSum, [&](const auto&, const auto& r) {
@@ -183,15 +182,15 @@ TEST_P(Naive, LongSumsStayAccurate) {
   ExpectSameAsInterpret(b.Build({sum}).value(), target_, *device_, 1e-7);  // a plain float sum would be off by 0.3%
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Naive, ::testing::Values("cpu", "opencl", "cuda"),
+INSTANTIATE_TEST_SUITE_P(Targets, CompileReferenceTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(NaiveProgram, BuffersHaveTheRolesOfTheirStages) {
+TEST(ReferenceProgram, BuffersHaveTheRolesOfTheirStages) {
   DagBuilder b;
   const int x = b.Placeholder("x", {4}), w = b.Constant("w", {4});
   const int t = b.Compute("t", {4}, [&](const auto& v) { return Add(b.At(x, v), b.At(w, v)); });
   const int y = b.Compute("y", {4}, [&](const auto& v) { return Mul(b.At(t, v), FloatImm(2)); });
-  const absl::StatusOr<Program> program = CompileNaive(b.Build({y}).value(), Target());
+  const absl::StatusOr<Program> program = CompileReference(b.Build({y}).value(), Target());
   ASSERT_TRUE(program.ok()) << program.status();
   ASSERT_EQ(program->buffers.size(), 4u);
   EXPECT_EQ(program->buffers[x].role, BufferRole::kInput);

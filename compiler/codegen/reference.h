@@ -12,6 +12,6 @@ namespace diapason {
 
 // Element-wise stages with a single reader are still stages of their own: memory is not spared. Buffers: the
 // placeholders and outputs with their roles, every other stage a workspace.
-absl::StatusOr<Program> CompileNaive(const ComputeDag& dag, const Target& target);
+absl::StatusOr<Program> CompileReference(const ComputeDag& dag, const Target& target);
 
 }  // namespace diapason
