@@ -27,7 +27,7 @@ Record RecordOf(const TuningRecord& record) {
   known.stopped_early = record.timing()->stopped_early;
   known.trial = record.trial;
   known.verification = VerifiedName(record.verified);
-  known.algorithm = record.view;
+  known.algorithm = record.rewrite;
   known.sketch = record.sketch;
   known.seed = record.seed;
   known.created_at = record.created_at;

@@ -1,9 +1,9 @@
 #include "cli/compiler_hooks.h"
 
 #include "base/check.h"
+#include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/step.h"
-#include "compiler/schedule/view.h"
 #include "compiler/tensor/serialize.h"
 #include "scheduler/candidate.h"
 
@@ -21,8 +21,8 @@ CheckHooks CompilerHooks() {
     if (!schedule.decisions.empty() && schedule.decisions != record.decisions) {
       return absl::DataLossError("its schedule was made from another configuration than the stored one");
     }
-    ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(dag, schedule.view));
-    return Replay(view, schedule.steps).status();
+    ASSIGN_OR_RETURN(const ComputeDag rewritten, ApplyRewrite(dag, schedule.rewrite));
+    return Replay(rewritten, schedule.steps).status();
   };
   hooks.decision_hash = [](const TuningRecord& record) { return CandidateHash(record.sketch, record.decisions); };
   return hooks;

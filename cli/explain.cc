@@ -83,7 +83,7 @@ void PrintHead(std::ostream& out, const Explanation& e) {
   if (record.id == 0) out << "task       " << record.task_name << "\n";
   out << "workload   " << record.workload_key << "\n"
       << "target     " << record.target << (record.device_model.empty() ? "" : " on " + record.device_model) << "\n"
-      << "sketch     " << e.schedule.sketch << ", algorithm " << e.schedule.view.ToString() << "\n";
+      << "sketch     " << e.schedule.sketch << ", algorithm " << e.schedule.rewrite.ToString() << "\n";
   for (const Explanation::Share& one : e.shares)
     out << "share      "
         << absl::StrFormat("%.1f%% of %s, which has the task %g times\n", 100 * one.share, one.network, one.count);

@@ -10,7 +10,7 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
-#include "compiler/schedule/view.h"
+#include "compiler/schedule/rewrite.h"
 #include "compiler/tensor/serialize.h"
 #include "scheduler/sketch/feature_names.h"
 #include "scheduler/space.h"
@@ -99,7 +99,7 @@ Json MeasurementJson(const TuningRecord& record) {
 
 void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explanation* e) {
   e->computation = e->dag.ToString();
-  if (const auto rewritten = ApplyView(e->dag, e->schedule.view); rewritten.ok()) {
+  if (const auto rewritten = ApplyRewrite(e->dag, e->schedule.rewrite); rewritten.ok()) {
     e->rewrite = rewritten->ToString();
     if (e->rewrite == e->computation) e->rewrite.clear();
   }
@@ -119,7 +119,7 @@ Json ExplanationJson(const Explanation& e) {
                {"target", e.record.target},
                {"device", e.record.device_model},
                {"trial", recorded ? Json(e.record.trial) : Json(nullptr)},
-               {"algorithm", e.schedule.view.ToString()},
+               {"algorithm", e.schedule.rewrite.ToString()},
                {"sketch", e.schedule.sketch},
                {"configuration", configuration},
                {"steps", e.steps},

@@ -18,7 +18,7 @@ std::unique_ptr<TaskSpace> MakeSpaces(const TuningRecord& record) {
 }  // namespace
 
 const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record) {
-  for (const std::string& name : {schedule.sketch, record.sketch, record.view + "/" + record.sketch}) {
+  for (const std::string& name : {schedule.sketch, record.sketch, record.rewrite + "/" + record.sketch}) {
     const int index = spaces.Find(name);
     if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size()))
       return &spaces.space(index);

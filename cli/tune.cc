@@ -170,7 +170,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                      {"fallback_us", OrNull(task.fallback_us)},
                      {"verified", task.verified},
                      {"record", task.best_record > 0 ? Json(task.best_record) : Json(nullptr)},
-                     {"algorithm", task.view},
+                     {"algorithm", task.rewrite},
                      {"sketch", task.sketch},
                      {"workload", partition.tasks[task.id].workload_key}});
   }
@@ -217,7 +217,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
 std::string WinnersText(const TuneReport& report) {
   std::map<std::string, int> count;
   for (const TaskReport& task : report.tasks)
-    if (task.best_us.has_value()) ++count[task.view == "library" ? task.sketch : task.view];
+    if (task.best_us.has_value()) ++count[task.rewrite == "library" ? task.sketch : task.rewrite];
   std::vector<std::pair<std::string, int>> sorted(count.begin(), count.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return absl::StrJoin(sorted, ", ",

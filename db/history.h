@@ -53,7 +53,7 @@ struct TuningRecord {
   std::string target;        // canonical text, Target::ToString
   std::string device_model;  // DeviceFacts::model
   std::string device_uuid;
-  std::string view;  // "direct", "gemm", ...
+  std::string rewrite;  // "direct", "gemm", ...
   std::string sketch;
   std::string schedule;  // serialised steps: replays on the workload without the rules that made it
   std::vector<int32_t> decisions;

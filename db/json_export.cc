@@ -47,7 +47,7 @@ Json RecordJson(const TuningRecord& record) {
   json["target"] = record.target;
   json["device_model"] = record.device_model;
   json["device_uuid"] = record.device_uuid;
-  json["view"] = record.view;
+  json["view"] = record.rewrite;
   json["sketch"] = record.sketch;
   json["decisions"] = record.decisions;
   json["decision_hash"] = Hex64(record.decision_hash);

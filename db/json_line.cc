@@ -160,7 +160,7 @@ TuningRecord ParseRecord(Fields& fields) {
   record.target = fields.Text("target");
   record.device_model = fields.Text("device_model");
   record.device_uuid = fields.Text("device_uuid");
-  record.view = fields.Text("view");
+  record.rewrite = fields.Text("view");
   record.sketch = fields.Text("sketch");
   ParseDecisions(fields, record.decisions);
   record.decision_hash = fields.Hex("decision_hash");

@@ -157,7 +157,7 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   record.target = row.Bytes(6);
   record.device_model = row.Bytes(7);
   record.device_uuid = row.Bytes(8);
-  record.view = row.Bytes(9);
+  record.rewrite = row.Bytes(9);
   record.sketch = row.Bytes(10);
   record.schedule = row.Bytes(11);
   std::optional<std::vector<int32_t>> decisions = JsonInt32List(ParseJson(row.Bytes(12)));
@@ -200,7 +200,7 @@ absl::StatusOr<int64_t> InsertRecord(Statement& insert, const TuningRecord& reco
   insert.BindText(5, record.target);
   insert.BindText(6, record.device_model);
   insert.BindText(7, record.device_uuid);
-  insert.BindText(8, record.view);
+  insert.BindText(8, record.rewrite);
   insert.BindText(9, record.sketch);
   insert.BindBlob(10, record.schedule);
   insert.BindText(11, JsonText(record.decisions));
@@ -249,7 +249,7 @@ absl::Status ValidateRecord(const TuningRecord& record) {
 void NormaliseRecord(TuningRecord& record) {
   for (std::string* text :
        {&record.workload_key, &record.task_name, &record.target, &record.device_model, &record.device_uuid,
-        &record.view, &record.sketch, &record.driver, &record.compiler, &record.verify_text}) {
+        &record.rewrite, &record.sketch, &record.driver, &record.compiler, &record.verify_text}) {
     *text = CleanUtf8(*text);
   }
   if (auto* error = std::get_if<MeasureError>(&record.outcome)) error->text = CleanUtf8(error->text);
@@ -268,7 +268,7 @@ uint64_t RecordChecksum(const TuningRecord& record) {
   Fingerprint print;
   for (const std::string* text :
        {&record.uuid, &record.workload_key, &record.task_name, &record.target, &record.device_model,
-        &record.device_uuid, &record.view, &record.sketch, &record.schedule, &record.driver, &record.compiler}) {
+        &record.device_uuid, &record.rewrite, &record.sketch, &record.schedule, &record.driver, &record.compiler}) {
     print.Add(*text);
   }
   print.Add(static_cast<uint64_t>(record.decisions.size()));

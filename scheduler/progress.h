@@ -25,10 +25,10 @@ struct TaskReport {
   double expected_us = 0;
   std::optional<double> gflops_per_s;  // of the best, 1e9 floating point operations a second
   bool verified = false;
-  int64_t best_record = 0;   // its id in the history; 0: none
-  std::string view, sketch;  // of the best: "winograd(4)" and "winograd(4)/tile0", "library" and "library/cudnn"
-  bool selected = true;      // tuned in this run
-  bool done = false;         // gets no more trials
+  int64_t best_record = 0;      // its id in the history; 0: none
+  std::string rewrite, sketch;  // of the best: "winograd(4)" and "winograd(4)/tile0", "library" and "library/cudnn"
+  bool selected = true;         // tuned in this run
+  bool done = false;            // gets no more trials
 };
 
 // Where the time went. The stages overlap: their sum may exceed the run's seconds.

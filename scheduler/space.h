@@ -26,12 +26,12 @@ struct Metrics {
   float features[kNumFeatures];  // fixed meaning for all tasks and sketches of a target kind; unused ones are 0
 };
 
-// The candidates of one sketch over one view. Immutable, shared by threads; no call allocates IR.
+// The candidates of one sketch over one rewrite. Immutable, shared by threads; no call allocates IR.
 class Space {
  public:
   virtual ~Space() = default;
   virtual const std::string& name() const = 0;  // "gemm/tile.fuse.shared", unique within the task
-  virtual const View& view() const = 0;
+  virtual const DagRewrite& rewrite() const = 0;
   virtual int size() const = 0;  // number of holes, at most 64
   // Name of a hole for people: "m.threads".
   virtual const std::string& hole_name(int hole) const = 0;
@@ -55,10 +55,10 @@ class Space {
   virtual std::vector<std::vector<int32_t>> Priors() const { return {}; }
 };
 
-// Views that a search may leave out. The direct one is always there: every task has it.
+// Rewrites that a search may leave out. The direct one is always there: every task has it.
 inline constexpr const char* kAlgorithms[] = {"attention", "gemm", "rows", "strassen", "winograd"};
 
-// All spaces (views x sketches) of one task on one target.
+// All spaces (rewrites x sketches) of one task on one target.
 class TaskSpace {
  public:
   // FailedPrecondition if no schedule exists for the task on this target (names the stage). The spaces of the target's
@@ -81,7 +81,7 @@ class TaskSpace {
     return -1;
   }
   // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, rewrites that
-  // lose digits (schedule/view.h) left out.
+  // lose digits (schedule/rewrite.h) left out.
   Schedule DefaultSchedule() const;
 
  private:

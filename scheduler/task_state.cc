@@ -169,7 +169,7 @@ TuningRecord TaskState::RecordOf(const Candidate& candidate, const Schedule& sch
   record.workload_key = task_.workload_key;
   record.workload = *workload_;
   record.task_name = task_.name;
-  record.view = schedule.view.ToString();
+  record.rewrite = schedule.rewrite.ToString();
   record.sketch = space_->space(candidate.space).name();
   record.schedule = bytes;
   record.decisions = candidate.decisions;

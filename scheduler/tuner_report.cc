@@ -26,7 +26,7 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   report.gflops_per_s = task.flops() / result.seconds / 1e9;
   report.best_record = result.record;
   report.sketch = result.sketch;
-  report.view = result.sketch.substr(0, result.sketch.find('/'));
+  report.rewrite = result.sketch.substr(0, result.sketch.find('/'));
   return report;
 }
 

@@ -15,7 +15,7 @@ void ToProto(const TuningRecord& record, v1::Record& message) {
   message.set_target(record.target);
   message.set_device_model(record.device_model);
   message.set_device_uuid(record.device_uuid);
-  message.set_view(record.view);
+  message.set_rewrite(record.rewrite);
   message.set_sketch(record.sketch);
   message.set_schedule(record.schedule);
   *message.mutable_decisions() = {record.decisions.begin(), record.decisions.end()};
@@ -45,7 +45,7 @@ absl::StatusOr<TuningRecord> FromProto(const v1::Record& message) {
   record.target = message.target();
   record.device_model = message.device_model();
   record.device_uuid = message.device_uuid();
-  record.view = message.view();
+  record.rewrite = message.rewrite();
   record.sketch = message.sketch();
   record.schedule = message.schedule();
   record.decisions = {message.decisions().begin(), message.decisions().end()};

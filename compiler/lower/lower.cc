@@ -9,8 +9,8 @@
 #include "compiler/lower/early_start.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
+#include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
-#include "compiler/schedule/view.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {
@@ -37,11 +37,11 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
 }
 
 // Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
-std::map<int, LoweredProgram::Buffer> DescribeBuffers(const ComputeDag& task, const ComputeDag& view,
+std::map<int, LoweredProgram::Buffer> DescribeBuffers(const ComputeDag& task, const ComputeDag& rewrite,
                                                       const State& state, const Bounds& bounds,
                                                       const OutputPlace& place) {
   std::map<int, LoweredProgram::Buffer> buffers;
-  const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
+  const std::vector<int> task_inputs = task.inputs(), rewritten_inputs = rewrite.inputs();
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
     const bool root = stage.op.placeholder || (stage.computes() && stage.attach == StageState::Attach::kRoot);
@@ -54,11 +54,11 @@ std::map<int, LoweredProgram::Buffer> DescribeBuffers(const ComputeDag& task, co
     BufferRole role = stage.prologue ? BufferRole::kPrepared : BufferRole::kWorkspace;
     if (stage.op.placeholder) {
       role = stage.op.constant ? BufferRole::kConstant : BufferRole::kInput;
-      for (size_t i = 0; i < view_inputs.size(); ++i)
-        if (view_inputs[i] == id) buffer.stage = task_inputs[i];
+      for (size_t i = 0; i < rewritten_inputs.size(); ++i)
+        if (rewritten_inputs[i] == id) buffer.stage = task_inputs[i];
     }
-    for (size_t i = 0; i < view.outputs().size(); ++i) {
-      if (view.outputs()[i] != id) continue;
+    for (size_t i = 0; i < rewrite.outputs().size(); ++i) {
+      if (rewrite.outputs()[i] != id) continue;
       role = BufferRole::kOutput;
       buffer.stage = task.outputs()[i];
       if (!place.whole()) buffer.decl.elements = place.elements;
@@ -121,11 +121,12 @@ absl::Status CheckPlace(const State& state, const OutputPlace& place) {
 
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
                                      const DeviceFacts& facts, const OutputPlace& place) {
-  ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(task, schedule.view));
-  if (view.inputs().size() != task.inputs().size())
-    return absl::InternalError(absl::StrCat("view ", schedule.view.ToString(), " changes the inputs of the task"));
+  ASSIGN_OR_RETURN(const ComputeDag rewrite, ApplyRewrite(task, schedule.rewrite));
+  if (rewrite.inputs().size() != task.inputs().size())
+    return absl::InternalError(
+        absl::StrCat("rewrite ", schedule.rewrite.ToString(), " changes the inputs of the task"));
   RETURN_IF_ERROR(CheckNumbers(schedule.steps));
-  ASSIGN_OR_RETURN(State state, Replay(view, schedule.steps));
+  ASSIGN_OR_RETURN(State state, Replay(rewrite, schedule.steps));
   RETURN_IF_ERROR(CheckStructure(state));
   LoweredProgram program;
   RETURN_IF_ERROR(CheckPlace(state, place));
@@ -133,7 +134,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   Bounds bounds;
   skeleton.Infer({}, &bounds);
   RETURN_IF_ERROR(CheckLoops(skeleton.state(), bounds));
-  program.buffers = DescribeBuffers(task, view, skeleton.state(), bounds, place);
+  program.buffers = DescribeBuffers(task, rewrite, skeleton.state(), bounds, place);
   int next_buffer = skeleton.state().size();
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);

@@ -10,7 +10,7 @@
 
 namespace diapason {
 
-// Applies the schedule's view and steps to the task's dag and lowers the result: bounds from consumers to producers,
+// Applies the schedule's rewrite and steps to the task's dag and lowers the result: bounds from consumers to producers,
 // storage scopes, barriers, predicates for what tiles leave over. InvalidArgument if a step does not apply (names the
 // step), FailedPrecondition if a limit of the device is exceeded (names the limit and both numbers).
 //

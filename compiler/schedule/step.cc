@@ -60,7 +60,7 @@ Factor Factor::operator*(const Factor& other) const {
   return result;
 }
 
-std::string View::ToString() const {
+std::string DagRewrite::ToString() const {
   return params.empty() ? name : absl::StrCat(name, "(", absl::StrJoin(params, ","), ")");
 }
 
@@ -89,8 +89,8 @@ std::string ToString(const Step& step) {
 std::string SerializeSchedule(const Schedule& schedule) {
   v1::Schedule proto;
   proto.set_version(kScheduleVersion);
-  proto.mutable_view()->set_name(schedule.view.name);
-  for (int64_t param : schedule.view.params) proto.mutable_view()->add_params(param);
+  proto.mutable_rewrite()->set_name(schedule.rewrite.name);
+  for (int64_t param : schedule.rewrite.params) proto.mutable_rewrite()->add_params(param);
   proto.set_sketch(schedule.sketch);
   for (const Step& step : schedule.steps) {
     v1::Step* out = proto.add_steps();
@@ -116,8 +116,8 @@ absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
                                                       ", this program reads ", kScheduleVersion,
                                                       "; use the program that wrote it"));
   Schedule schedule;
-  schedule.view.name = proto.view().name();
-  schedule.view.params.assign(proto.view().params().begin(), proto.view().params().end());
+  schedule.rewrite.name = proto.rewrite().name();
+  schedule.rewrite.params.assign(proto.rewrite().params().begin(), proto.rewrite().params().end());
   schedule.sketch = proto.sketch();
   for (const v1::Step& in : proto.steps()) {
     if (!IsKnown(in.kind()))

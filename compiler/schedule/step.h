@@ -1,8 +1,8 @@
-// Schedules as lists of steps (Ansor's transform steps), over a view of a task's dag.
+// Schedules as lists of steps (Ansor's transform steps), over a rewrite of a task's dag.
 //
 // A step's numbers may be holes: products of decisions that a search fills in. A sketch is a list of steps with holes,
 // a candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the
-// view's dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are
+// rewrite's dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are
 // stable too: each stage numbers its loops as they are made (its axes first, spatial then reduce).
 #pragma once
 
@@ -155,16 +155,16 @@ struct Step {
   std::vector<int32_t> ints;
 };
 
-// Which rewriting of the task's dag the steps apply to (compiler/schedule/view.h).
-struct View {
+// Which rewriting of the task's dag the steps apply to (compiler/schedule/rewrite.h).
+struct DagRewrite {
   std::string name = "direct";   // direct, gemm, gemm_k, winograd, winograd_k, rows, strassen, attention, library
   std::vector<int64_t> params;   // winograd, winograd_k: {m}; strassen: {levels}
   std::string ToString() const;  // "winograd(4)"
-  bool operator==(const View&) const = default;
+  bool operator==(const DagRewrite&) const = default;
 };
 
 struct Schedule {
-  View view;
+  DagRewrite rewrite;
   std::string sketch;              // name of the sketch it came from, for people
   std::vector<Step> steps;         // no holes
   std::vector<int32_t> decisions;  // what filled the sketch's holes: for hashing, features, mutation

@@ -4,7 +4,7 @@
 //     d])
 //
 // with f any element-wise function (a scale, a mask, a bias); or, where w are exponentials only, y divided by their
-// sums (the view `attention`). All scores of some rows i fit on chip, so that one kernel computes the whole and the
+// sums (the rewrite `attention`). All scores of some rows i fit on chip, so that one kernel computes the whole and the
 // matrix of scores is never in memory (rules/attention.cc).
 #pragma once
 

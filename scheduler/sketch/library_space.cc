@@ -62,7 +62,7 @@ std::unique_ptr<Space> SpaceFor(const ComputeDag& dag, const SketchContext& cont
 }  // namespace
 
 LibrarySpace::LibrarySpace(std::string name, const Draft& draft, const LibraryMatch& match)
-    : SketchSpace(std::move(name), View{"library", {}}, draft),
+    : SketchSpace(std::move(name), DagRewrite{"library", {}}, draft),
       algorithms_(AlgorithmsOf(match.call)),
       chooses_(algorithms_.size() > 1) {
   const DeviceFacts& facts = draft.context().facts;

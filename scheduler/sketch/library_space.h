@@ -1,4 +1,4 @@
-// Spaces in which a library computes a task's convolution or product (the view "library"): its algorithms, and the
+// Spaces in which a library computes a task's convolution or product (the rewrite "library"): its algorithms, and the
 // binding of the element-wise kernels around the call.
 #pragma once
 

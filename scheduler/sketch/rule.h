@@ -49,8 +49,8 @@ bool UnregisterSketchRule(const std::string& name);
 // The rules of users, then DefaultRules: what TaskSpace::Create derives sketches by.
 SketchRules RulesFor(const Target& target);
 
-// Derives all sketches of a dag (a view's). Each draft's root stages are bound; names are unique. InvalidArgument names
-// the rule that took a step which does not apply, and the step.
+// Derives all sketches of a dag (a rewrite's). Each draft's root stages are bound; names are unique. InvalidArgument
+// names the rule that took a step which does not apply, and the step.
 absl::StatusOr<std::vector<Draft>> GenerateSketches(const ComputeDag& dag, const SketchContext& context,
                                                     const SketchRules& rules);
 

@@ -102,9 +102,9 @@ int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
 
 }  // namespace
 
-SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
+SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draft)
     : name_(std::move(name)),
-      view_(std::move(view)),
+      rewrite_(std::move(rewrite)),
       steps_(draft.steps()),
       holes_(draft.holes()),
       tilings_(draft.tilings()),
@@ -254,7 +254,7 @@ void SketchSpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics
 
 Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
   Schedule schedule;
-  schedule.view = view_;
+  schedule.rewrite = rewrite_;
   schedule.sketch = name_;
   schedule.steps = diapason::Instantiate(steps_, decisions);
   schedule.decisions.assign(decisions.begin(), decisions.end());

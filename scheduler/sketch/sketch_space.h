@@ -13,10 +13,10 @@ namespace diapason {
 
 class SketchSpace : public Space {
  public:
-  SketchSpace(std::string name, View view, const Draft& draft);
+  SketchSpace(std::string name, DagRewrite rewrite, const Draft& draft);
 
   const std::string& name() const override { return name_; }
-  const View& view() const override { return view_; }
+  const DagRewrite& rewrite() const override { return rewrite_; }
   int size() const override { return static_cast<int>(holes_.size()); }
   const std::string& hole_name(int hole) const override { return holes_[hole].name; }
   void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const override;
@@ -42,7 +42,7 @@ class SketchSpace : public Space {
   int KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const;
 
   std::string name_;
-  View view_;
+  DagRewrite rewrite_;
   std::vector<Step> steps_;
   std::vector<Hole> holes_;
   std::vector<Tiling> tilings_;

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/schedule/view.h"
-#include "compiler/schedule/view_strassen.h"
+#include "compiler/schedule/rewrite.h"
+#include "compiler/schedule/rewrite_strassen.h"
 #include "scheduler/sketch/library_space.h"
 #include "scheduler/sketch/rule.h"
 #include "scheduler/sketch/sketch_space.h"
@@ -28,15 +28,15 @@ bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft
 
 using Spaces = std::vector<std::unique_ptr<Space>>;
 
-// The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
-absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const View& view, const SketchContext& context,
+// The sketches of a rewrite, or those that `wanted` takes, as far as the device has any candidate.
+absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const DagRewrite& rewrite, const SketchContext& context,
                                   const SketchRules& rules, const std::function<bool(const Draft&)>& wanted) {
   Spaces spaces;
-  ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
-  ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(viewed, context, rules));
+  ASSIGN_OR_RETURN(const ComputeDag rewritten, ApplyRewrite(dag, rewrite));
+  ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(rewritten, context, rules));
   for (const Draft& draft : drafts) {
     if (wanted && !wanted(draft)) continue;
-    auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);
+    auto space = std::make_unique<SketchSpace>(absl::StrCat(rewrite.ToString(), "/", draft.name()), rewrite, draft);
     // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
     Metrics metrics;
     space->Evaluate(space->Default(), &metrics);
@@ -58,21 +58,21 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
   Spaces spaces;
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
-  const auto add = [&](const View& view, const std::function<bool(const Draft&)>& wanted) -> absl::Status {
-    ASSIGN_OR_RETURN(Spaces more, SketchesOf(dag, view, context, rules, wanted));
+  const auto add = [&](const DagRewrite& rewrite, const std::function<bool(const Draft&)>& wanted) -> absl::Status {
+    ASSIGN_OR_RETURN(Spaces more, SketchesOf(dag, rewrite, context, rules, wanted));
     std::move(more.begin(), more.end(), std::back_inserter(spaces));
     return absl::OkStatus();
   };
-  for (const View& view : ViewsOf(dag)) {
-    if (std::find(without.begin(), without.end(), view.name) != without.end()) continue;
-    if (view.name == "attention") {  // made for tensor cores
-      if (target.is_gpu()) RETURN_IF_ERROR(add(view, OnTensorCores));
+  for (const DagRewrite& rewrite : RewritesOf(dag)) {
+    if (std::find(without.begin(), without.end(), rewrite.name) != without.end()) continue;
+    if (rewrite.name == "attention") {  // made for tensor cores
+      if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, OnTensorCores));
       continue;
     }
-    if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
-    if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
-    RETURN_IF_ERROR(add(view, nullptr));
-    const std::optional<View> along_k = target.is_gpu() ? WithWeightsAlongK(dag, view) : std::nullopt;
+    if (rewrite.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
+    if (rewrite.name == "strassen" && !StrassenMayPay(dag, rewrite.params[0], facts.flops / facts.bandwidth)) continue;
+    RETURN_IF_ERROR(add(rewrite, nullptr));
+    const std::optional<DagRewrite> along_k = target.is_gpu() ? WithWeightsAlongK(dag, rewrite) : std::nullopt;
     if (along_k) RETURN_IF_ERROR(add(*along_k, ReadsAlongK));
   }
   if (spaces.empty())
@@ -92,7 +92,7 @@ Schedule TaskSpace::DefaultSchedule() const {
   double seconds = 0;
   std::vector<int32_t> decisions;
   // A network may amplify errors. A check of it finds out where tuning went too far; a fallback has nobody to ask.
-  const auto loses_digits = [&](int i) { return LosesDigits(space(i).view()); };
+  const auto loses_digits = [&](int i) { return LosesDigits(space(i).rewrite()); };
   for (int i = 0; i < size(); ++i) {
     if (space(i).external()) continue;
     Metrics metrics;

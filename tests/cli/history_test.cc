@@ -28,7 +28,7 @@ TuningRecord Record(int64_t n, int64_t trial, double seconds) {
   record.task_name = "double";
   record.target = "cpu";
   record.device_model = "a processor";
-  record.view = "direct";
+  record.rewrite = "direct";
   record.sketch = "direct/plain";
   record.schedule = SerializeSchedule(Schedule{});
   record.trial = trial;

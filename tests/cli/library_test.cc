@@ -71,7 +71,7 @@ class LibraryCommands : public CliTest {
     record.task_name = task.name;
     record.target = kTarget;
     record.device_model = ResolveTarget(kTarget).value().facts.model;  // of the GPU, where there is one
-    record.view = schedule.view.ToString();
+    record.rewrite = schedule.rewrite.ToString();
     record.sketch = sketch;
     record.schedule = SerializeSchedule(schedule);
     record.decisions = schedule.decisions;

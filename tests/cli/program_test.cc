@@ -173,7 +173,7 @@ TuningRecord Record(int64_t trial) {
   record.workload = SerializeDag(dag);
   record.target = "cpu";
   record.device_model = "a processor";
-  record.view = "direct";
+  record.rewrite = "direct";
   record.sketch = "direct/plain";
   record.schedule = SerializeSchedule(Schedule{});
   record.trial = trial;

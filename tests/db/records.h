@@ -16,7 +16,7 @@ inline TuningRecord TimedRecord(const std::string& workload_key = "conv2d-1a2b",
   record.target = "cuda -arch=sm_90";
   record.device_model = "NVIDIA H200";
   record.device_uuid = "GPU-0001";
-  record.view = "gemm";
+  record.rewrite = "gemm";
   record.sketch = "tile+shared";
   record.schedule = std::string("steps\0\x80", 7);
   record.decisions = {4, -1, 2147483647, -2147483648};

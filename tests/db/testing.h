@@ -80,7 +80,7 @@ inline void ExpectSameContent(const TuningRecord& a, const TuningRecord& b) {
   EXPECT_EQ(a.target, b.target);
   EXPECT_EQ(a.device_model, b.device_model);
   EXPECT_EQ(a.device_uuid, b.device_uuid);
-  EXPECT_EQ(a.view, b.view);
+  EXPECT_EQ(a.rewrite, b.rewrite);
   EXPECT_EQ(a.sketch, b.sketch);
   EXPECT_EQ(a.schedule, b.schedule);
   EXPECT_EQ(a.decisions, b.decisions);

@@ -1,5 +1,5 @@
-// Schedules from anywhere, as text: the first line names a task and a target, the second a view; each further line is a
-// step, "KIND STAGE TARGET;LOOPS;FACTORS;INTS" with blanks between numbers.
+// Schedules from anywhere, as text: the first line names a task and a target, the second a rewrite; each further line
+// is a step, "KIND STAGE TARGET;LOOPS;FACTORS;INTS" with blanks between numbers.
 //
 //   gemm cuda -arch=sm_90
 //   winograd 4
@@ -53,8 +53,8 @@ std::vector<std::string> FuzzSeeds() {
   for (const NamedDag& dag : FuzzDags()) {
     for (const std::string& target : FuzzTargets()) {
       for (const Schedule& schedule : GoodSchedules(dag.dag, target)) {
-        std::string text = absl::StrCat(dag.name, " ", target, "\n", schedule.view.name, " ",
-                                        absl::StrJoin(schedule.view.params, " "), "\n");
+        std::string text = absl::StrCat(dag.name, " ", target, "\n", schedule.rewrite.name, " ",
+                                        absl::StrJoin(schedule.rewrite.params, " "), "\n");
         for (const Step& step : schedule.steps) text += WriteStep(step);
         seeds.push_back(std::move(text));
       }
@@ -68,15 +68,15 @@ std::vector<std::string> FuzzSeeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace diapason;
   std::istringstream lines(std::string(reinterpret_cast<const char*>(data), size));
-  std::string first, view, line;
+  std::string first, rewrite, line;
   std::getline(lines, first);
-  std::getline(lines, view);
+  std::getline(lines, rewrite);
   const size_t blank = std::min(first.find(' '), first.size());
   const absl::StatusOr<Target> target = Target::Parse(first.substr(std::min(blank + 1, first.size())));
   if (!target.ok()) return 0;
   Schedule schedule;
-  std::istringstream(view) >> schedule.view.name;
-  for (int32_t param : Numbers(view)) schedule.view.params.push_back(param);
+  std::istringstream(rewrite) >> schedule.rewrite.name;
+  for (int32_t param : Numbers(rewrite)) schedule.rewrite.params.push_back(param);
   while (schedule.steps.size() < kMaxSteps && std::getline(lines, line)) {
     const Step step = ReadStep(line);
     // What ParseSchedule lets through.

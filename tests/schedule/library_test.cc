@@ -175,7 +175,7 @@ TEST(AlgorithmsOf, AreThoseThatMayWork) {
 
 Schedule LibrarySchedule(const LibraryMatch& match, bool fused) {
   Schedule schedule;
-  schedule.view = View{"library", {}};
+  schedule.rewrite = DagRewrite{"library", {}};
   schedule.sketch = "library/cudnn";
   schedule.steps.push_back({StepKind::kLibrary, match.last, {}, {Factor::Of(1)}, match.anchor, {1, fused}});
   return schedule;
@@ -186,7 +186,7 @@ TEST(LibraryStep, ReplaysFromItsBytes) {
   const LibraryMatch match = MatchLibrary(dag, Library::kCudnn, true).value();
   const absl::StatusOr<Schedule> back = ParseSchedule(SerializeSchedule(LibrarySchedule(match, true)));
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->view.ToString(), "library");
+  EXPECT_EQ(back->rewrite.ToString(), "library");
   const absl::StatusOr<State> state = Replay(dag, back->steps);
   ASSERT_TRUE(state.ok()) << state.status();
   const StageState& last = state->stage(match.last);

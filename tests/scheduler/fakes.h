@@ -53,7 +53,7 @@ class FakeSpace : public Space {
   }
 
   const std::string& name() const override { return options_.name; }
-  const View& view() const override { return view_; }
+  const DagRewrite& rewrite() const override { return rewrite_; }
   int size() const override { return options_.holes; }
   const std::string& hole_name(int hole) const override { return names_[hole]; }
 
@@ -75,7 +75,7 @@ class FakeSpace : public Space {
     metrics->features[41] = static_cast<float>(std::log(metrics->seconds));
   }
   Schedule Instantiate(absl::Span<const int32_t> decisions) const override {
-    return {view_, options_.name, {}, {decisions.begin(), decisions.end()}};
+    return {rewrite_, options_.name, {}, {decisions.begin(), decisions.end()}};
   }
   std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.holes, 1); }
 
@@ -104,7 +104,7 @@ class FakeSpace : public Space {
   }
 
   const Options options_;
-  const View view_;
+  const DagRewrite rewrite_;
   std::vector<int> best_;
   std::vector<double> steepness_;
   std::vector<std::string> names_;

@@ -27,7 +27,7 @@ TEST(Records, EveryFieldArrives) {
   record.id = 7;
   record.uuid = "0123";
   record.device_uuid = "GPU-1";
-  record.view = "gemm";
+  record.rewrite = "gemm";
   record.sketch = "tiled";
   record.decisions = {1, -2, 3};
   record.decision_hash = ~uint64_t{0};

@@ -48,7 +48,7 @@ std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionCha
 // Whether there is a sketch that streams keys and values: rows of any length.
 bool StreamsAttention(const Draft& draft, const AttentionChain& chain);
 // True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the
-// view `attention`.
+// rewrite `attention`.
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
 
 }  // namespace diapason

@@ -15,7 +15,8 @@
 // of a row, the sum of its weights and the product (StepKind::kCarry; Dao et al. 2022); scores and weights are then in
 // shared memory, or in registers of lanes, and products made by warps or, of those, by warpgroups (Shah et al. 2024).
 //
-// The rows are stages of the view `attention` (schedule/view_attention.h), in the order that fragments are read in.
+// The rows are stages of the rewrite `attention` (schedule/rewrite_attention.h), in the order that fragments are read
+// in.
 #include <algorithm>
 #include <cstdint>
 #include <utility>

@@ -170,7 +170,7 @@ bool FitsTensorCores(const Draft& draft, int stage) {
     return false;
   const LaneAxes lanes = LanesOf(tiled);
   const int64_t k = s.axis(reduce.back()).extent;
-  // Of few channels: where the window's rows hold whole depths of channels, the gemm view copies them as well.
+  // Of few channels: where the window's rows hold whole depths of channels, the gemm rewrite copies them as well.
   if (tiled.size() > 2 && (!draft.IsRowOfWindow(stage, reduce.back()) || !EndsInZeros(draft, stage))) return false;
   return s.axis(lanes.rows).extent >= 12 && s.axis(lanes.columns).extent >= (tiled.size() == 2 ? 8 : 7) && k >= 8 &&
          (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));

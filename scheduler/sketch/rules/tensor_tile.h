@@ -12,9 +12,9 @@ namespace diapason {
 
 // True if tensor cores can take a reduction: a product of two operands of a type that they have (tensor_intrinsic.h)
 // over one row axis, one column axis and one reduce axis; other axes are batches. Or a convolution of few channels in
-// the rows view: the last two axes, channels and columns of the image, are rows and columns of the product (8 columns
-// fit images better than 16 would), a row of the window is its k, and the window moves over what lies in shared memory.
-// On cuda from Ampere on; OpenCL runs the same loops without them.
+// the rows rewrite: the last two axes, channels and columns of the image, are rows and columns of the product (8
+// columns fit images better than 16 would), a row of the window is its k, and the window moves over what lies in shared
+// memory. On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);

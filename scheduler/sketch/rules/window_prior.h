@@ -13,11 +13,11 @@
 namespace diapason {
 
 // Declares the prior of a tiled reduction, if it is such a convolution [n, h, w, co] with rows of the window short
-// enough to be unrolled: in the rows view (compiler/schedule/view_rows.h), or of 4 or more than 7 channels, which that
-// view leaves out. True where it was declared for windows over rows, whose copies in shared memory then want no
+// enough to be unrolled: in the rows rewrite (compiler/schedule/rewrite_rows.h), or of 4 or more than 7 channels, which
+// that rewrite leaves out. True where it was declared for windows over rows, whose copies in shared memory then want no
 // padding.
 bool DeclareWindowPrior(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ReduceTiles& reduce);
-// The same on tensor cores: in the rows view only.
+// The same on tensor cores: in the rows rewrite only.
 bool DeclareWindowPrior(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce);
 
 }  // namespace diapason

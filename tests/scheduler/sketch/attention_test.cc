@@ -12,7 +12,7 @@
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
-#include "compiler/schedule/view_attention.h"
+#include "compiler/schedule/rewrite_attention.h"
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
@@ -78,15 +78,15 @@ TEST(AttentionChainTest, KnowsProductsSoftmaxAndAxes) {
             (std::vector<int64_t>{13, 37, 24, 20}));
 }
 
-// In the view, the output is divided by the sums of its weights.
+// In the rewrite, the output is divided by the sums of its weights.
 TEST(AttentionChainTest, KnowsRowsThatAreDividedLast) {
   for (const NamedDag& attention : testing::Attentions()) {
-    const auto plain = ChainOf(attention.dag), viewed = ChainOf(AttentionView(attention.dag).value());
-    ASSERT_TRUE(plain.has_value() && viewed.has_value()) << attention.name;
+    const auto plain = ChainOf(attention.dag), rewritten = ChainOf(AttentionRewrite(attention.dag).value());
+    ASSERT_TRUE(plain.has_value() && rewritten.has_value()) << attention.name;
     EXPECT_FALSE(plain->divides_last) << attention.name;
-    EXPECT_TRUE(viewed->divides_last) << attention.name;
-    EXPECT_EQ(viewed->reductions.size(), plain->reductions.size()) << attention.name;
-    EXPECT_EQ(std::vector({viewed->queries, viewed->keys, viewed->values, viewed->size}),
+    EXPECT_TRUE(rewritten->divides_last) << attention.name;
+    EXPECT_EQ(rewritten->reductions.size(), plain->reductions.size()) << attention.name;
+    EXPECT_EQ(std::vector({rewritten->queries, rewritten->keys, rewritten->values, rewritten->size}),
               std::vector({plain->queries, plain->keys, plain->values, plain->size}))
         << attention.name;
   }
@@ -118,8 +118,8 @@ TEST(AttentionTest, TheDefaultScheduleIsOneKernel) {
   }
 }
 
-// Both products on tensor cores, in the view that lays operands out for them; not where a query is alone, or heads are
-// too small.
+// Both products on tensor cores, in the rewrite that lays operands out for them; not where a query is alone, or heads
+// are too small.
 TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   const ComputeDag half = Attention({.queries = 40, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16});
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {

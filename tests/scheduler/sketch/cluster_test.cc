@@ -31,12 +31,12 @@ std::unique_ptr<TaskSpace> SpaceOf(const ComputeDag& dag, const Target& target) 
   return TaskSpace::Create(dag, target, DefaultFacts(target)).value();
 }
 
-// Spaces with a reduction over a cluster, those of the view alone if one is given.
-std::vector<const Space*> ClusterSpaces(const TaskSpace& task, const std::string& view = "") {
+// Spaces with a reduction over a cluster, those of the rewrite alone if one is given.
+std::vector<const Space*> ClusterSpaces(const TaskSpace& task, const std::string& rewrite = "") {
   std::vector<const Space*> result;
   for (int i = 0; i < task.size(); ++i) {
     const std::string& name = task.space(i).name();
-    if (name.find("cluster") != std::string::npos && name.rfind(view, 0) == 0) result.push_back(&task.space(i));
+    if (name.find("cluster") != std::string::npos && name.rfind(rewrite, 0) == 0) result.push_back(&task.space(i));
   }
   return result;
 }
@@ -50,14 +50,14 @@ std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {
   return decisions;
 }
 
-TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
+TEST(ClusterReduction, CompetesInEveryRewriteOfADeepConvolution) {
   const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
   const std::map<std::string, size_t> expected{
       {"direct", 1},       {"gemm/", 2},
       {"winograd(2)", 2},  {"winograd(4)", 2},  // products by threads, and on tensor cores
       {"gemm_k", 2},       {"winograd_k(2)", 2},
       {"winograd_k(4)", 2}};  // on tensor cores, with copies by threads and in bulk
-  for (const auto& [view, count] : expected) EXPECT_EQ(ClusterSpaces(*task, view).size(), count) << view;
+  for (const auto& [rewrite, count] : expected) EXPECT_EQ(ClusterSpaces(*task, rewrite).size(), count) << rewrite;
 }
 
 TEST(ClusterReduction, ItsFactorIsADecision) {

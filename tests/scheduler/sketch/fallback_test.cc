@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/schedule/view.h"
+#include "compiler/schedule/rewrite.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
 
@@ -20,11 +20,11 @@ TEST(Fallback, IsNoRewriteThatLosesDigits) {
   for (int i = 0; i < task->size(); ++i) {
     Metrics metrics;
     task->space(i).Evaluate(task->space(i).Default(), &metrics);
-    double& least = LosesDigits(task->space(i).view()) ? lossy : exact;
+    double& least = LosesDigits(task->space(i).rewrite()) ? lossy : exact;
     least = std::min(least, metrics.seconds);
   }
   EXPECT_LT(lossy, exact) << "the estimate does not prefer one: the test shows nothing";
-  EXPECT_EQ(task->DefaultSchedule().view.ToString(), "winograd(2)");
+  EXPECT_EQ(task->DefaultSchedule().rewrite.ToString(), "winograd(2)");
 }
 
 }  // namespace

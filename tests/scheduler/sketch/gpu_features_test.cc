@@ -128,7 +128,7 @@ TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
     for (const auto& [hole, value] : holes) EXPECT_EQ(values.at(hole), value) << hole;
     Check(first, *space, priors[0]);
   }
-  // Four channels are vectors: no view of rows.
+  // Four channels are vectors: no rewrite of rows.
   const ComputeDag four =
       testing::Convolution({.height = 30, .width = 30, .in = 4, .out = 64, .kernel = 5, .stride = 2, .padding = 2});
   const auto vectors = TaskOf(four);

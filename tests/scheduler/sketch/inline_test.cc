@@ -1,8 +1,8 @@
 // What is computed where it is read.
 #include <gtest/gtest.h>
 
+#include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
-#include "compiler/schedule/view.h"
 #include "scheduler/space.h"
 
 namespace diapason {
@@ -27,7 +27,7 @@ ComputeDag ReadAtPlaces(int additions, int64_t channels) {
 bool InlinesPlaces(const ComputeDag& dag, const std::string& target_text) {
   const Target target = Target::Parse(target_text).value();
   const Schedule schedule = DefaultSchedule(dag, target, DefaultFacts(target)).value();
-  const State state = Replay(ApplyView(dag, schedule.view).value(), schedule.steps).value();
+  const State state = Replay(ApplyRewrite(dag, schedule.rewrite).value(), schedule.steps).value();
   for (int id = 0; id < state.size(); ++id)
     if (state.stage(id).op.name == "places") return state.stage(id).attach == StageState::Attach::kInlined;
   ADD_FAILURE() << "no places";

@@ -113,7 +113,7 @@ TEST(LibrarySpaces, RequireEachAlgorithmOnceAndAreNeverTheDefault) {
   }
   EXPECT_THAT(algorithms, ElementsAre(1, 0, 6, 7, 2, 4, 5));
   const Schedule chosen = DefaultSchedule(dag, target, facts).value();
-  EXPECT_NE(chosen.view.name, "library");
+  EXPECT_NE(chosen.rewrite.name, "library");
   EXPECT_EQ(chosen.sketch, DefaultSchedule(dag, Target::Parse("cuda -arch=sm_90").value(), facts)->sketch);
 }
 

@@ -7,8 +7,8 @@
 
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
+#include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
-#include "compiler/schedule/view.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/execute.h"
@@ -43,7 +43,7 @@ SketchRuleMaker MakeSimpleRule(const std::string& part) {
   };
 }
 
-// One sketch a view.
+// One sketch a rewrite.
 std::vector<std::string> Both(const std::string& part) { return {"direct/" + part, "gemm/" + part}; }
 
 class UserRulesTest : public ::testing::Test {
@@ -125,7 +125,7 @@ TEST_F(UserRulesTest, TheirSchedulesReplayWithoutThem) {
   const auto schedule = ParseSchedule(stored);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_FALSE(schedule->steps.empty());
-  const auto state = Replay(ApplyView(dag_, schedule->view).value(), schedule->steps);
+  const auto state = Replay(ApplyRewrite(dag_, schedule->rewrite).value(), schedule->steps);
   ASSERT_TRUE(state.ok()) << state.status();
   const auto lowered = Lower(dag_, *schedule, target, (*device)->facts());
   ASSERT_TRUE(lowered.ok()) << lowered.status();

@@ -15,24 +15,24 @@
 namespace diapason {
 namespace {
 
-// Views of the task's sketches.
-std::set<std::string> ViewsOf(const TaskSpace& task) {
-  std::set<std::string> views;
-  for (int i = 0; i < task.size(); ++i) views.insert(task.space(i).name().substr(0, task.space(i).name().find('/')));
-  return views;
+// Rewrites of the task's sketches.
+std::set<std::string> RewritesOf(const TaskSpace& task) {
+  std::set<std::string> rewrites;
+  for (int i = 0; i < task.size(); ++i) rewrites.insert(task.space(i).name().substr(0, task.space(i).name().find('/')));
+  return rewrites;
 }
 
 TEST(Strassen, IsOfferedWhereItPaysOnTheDevice) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
   DeviceFacts facts = DefaultFacts(target);
   facts.flops = 67e12, facts.bandwidth = 4.8e12;
-  auto views = [&](int64_t size) {
-    return ViewsOf(*TaskSpace::Create(testing::Product(size, size, size), target, facts).value());
+  auto rewrites = [&](int64_t size) {
+    return RewritesOf(*TaskSpace::Create(testing::Product(size, size, size), target, facts).value());
   };
-  EXPECT_EQ(views(4096), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
-  EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm"}));
+  EXPECT_EQ(rewrites(4096), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+  EXPECT_EQ(rewrites(1024), (std::set<std::string>{"direct", "gemm"}));
   facts.bandwidth *= 4;
-  EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+  EXPECT_EQ(rewrites(1024), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
 }
 
 // A user who wants plain products leaves it out; the rest of the space stays.
@@ -62,11 +62,11 @@ TEST(Strassen, IsNoDefault) {
   for (int i = 0; i < task->size(); ++i) {
     Metrics metrics;
     task->space(i).Evaluate(task->space(i).Default(), &metrics);
-    double& least = task->space(i).view().name == "strassen" ? mixed : plain;
+    double& least = task->space(i).rewrite().name == "strassen" ? mixed : plain;
     least = std::min(least, metrics.seconds);
   }
   EXPECT_LT(mixed, plain) << "the estimate does not prefer it: the test shows nothing";
-  EXPECT_NE(task->DefaultSchedule().view.name, "strassen");
+  EXPECT_NE(task->DefaultSchedule().rewrite.name, "strassen");
 }
 
 // One kernel each for the sums of the left and the right operand, the products and the result.
@@ -98,10 +98,10 @@ TEST(Strassen, IsNearlyAsPreciseAsPlainProducts) {
     for (int64_t k = 0; k < kSize; ++k)
       for (int64_t j = 0; j < kSize; ++j) exact[i * kSize + j] += x.at(i * kSize + k) * y.at(k * kSize + j);
   const auto task = TaskSpace::Create(dag, target, facts).value();
-  auto error_of = [&](const std::string& view) -> double {
+  auto error_of = [&](const std::string& rewrite) -> double {
     for (int s = 0; s < task->size(); ++s) {
       const Space& space = task->space(s);
-      if (space.name().rfind(view + "/", 0) != 0) continue;
+      if (space.name().rfind(rewrite + "/", 0) != 0) continue;
       const auto program =
           CompileProgram(Lower(dag, space.Instantiate(space.Default()), target, facts).value(), target).value();
       const Array output = testing::RunOnDevice(*device, program, dag, reference.inputs).value().at(0);
@@ -109,7 +109,7 @@ TEST(Strassen, IsNearlyAsPreciseAsPlainProducts) {
       for (int64_t i = 0; i < kSize * kSize; ++i) error = std::max(error, std::abs(output.at(i) - exact[i]));
       return error;
     }
-    ADD_FAILURE() << "no sketch of " << view;
+    ADD_FAILURE() << "no sketch of " << rewrite;
     return INFINITY;
   };
   const double plain = error_of("gemm"), once = error_of("strassen(1)"), twice = error_of("strassen(2)");

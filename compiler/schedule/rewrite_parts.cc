@@ -1,4 +1,4 @@
-#include "compiler/schedule/view_parts.h"
+#include "compiler/schedule/rewrite_parts.h"
 
 #include <algorithm>
 #include <utility>

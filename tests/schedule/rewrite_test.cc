@@ -1,4 +1,4 @@
-#include "compiler/schedule/view.h"
+#include "compiler/schedule/rewrite.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "compiler/schedule/view_strassen.h"
+#include "compiler/schedule/rewrite_strassen.h"
 #include "compiler/tensor/interpret.h"
 #include "compiler/tensor/serialize.h"
 #include "tests/scheduler/sketch/dags.h"
@@ -73,9 +73,9 @@ std::vector<std::vector<double>> OutputsOf(const ComputeDag& dag) {
   return flat;
 }
 
-void ExpectSameResults(const ComputeDag& dag, const View& view, double tolerance) {
-  SCOPED_TRACE(view.ToString());
-  const auto rewritten = ApplyView(dag, view);
+void ExpectSameResults(const ComputeDag& dag, const DagRewrite& rewrite, double tolerance) {
+  SCOPED_TRACE(rewrite.ToString());
+  const auto rewritten = ApplyRewrite(dag, rewrite);
   ASSERT_TRUE(rewritten.ok()) << rewritten.status();
   const std::vector<int> inputs = dag.inputs(), new_inputs = rewritten->inputs();
   ASSERT_EQ(inputs.size(), new_inputs.size());
@@ -91,18 +91,18 @@ void ExpectSameResults(const ComputeDag& dag, const View& view, double tolerance
     for (size_t i = 0; i < expected[o].size(); ++i)
       ASSERT_NEAR(expected[o][i], actual[o][i], tolerance) << "element " << i << "\n" << rewritten->ToString();
   }
-  // A worker that gets the dag as bytes makes the same view of it.
+  // A worker that gets the dag as bytes makes the same rewrite of it.
   const ComputeDag sent = ParseDag(SerializeDag(dag)).value();
-  EXPECT_EQ(SerializeDag(ApplyView(sent, view).value()), SerializeDag(*rewritten));
+  EXPECT_EQ(SerializeDag(ApplyRewrite(sent, rewrite).value()), SerializeDag(*rewritten));
 }
 
-std::vector<std::string> NamesOf(const std::vector<View>& views) {
+std::vector<std::string> NamesOf(const std::vector<DagRewrite>& rewrites) {
   std::vector<std::string> names;
-  for (const View& view : views) names.push_back(view.ToString());
+  for (const DagRewrite& rewrite : rewrites) names.push_back(rewrite.ToString());
   return names;
 }
 
-TEST(View, ComputesTheSameAsTheDag) {
+TEST(DagRewrite, ComputesTheSameAsTheDag) {
   const Conv cases[] = {
       {},
       {.height = 6, .width = 10, .residual = true},
@@ -127,71 +127,71 @@ TEST(View, ComputesTheSameAsTheDag) {
   for (const Conv& shape : cases) {
     const ComputeDag dag = Convolution(shape);
     SCOPED_TRACE(dag.ToString());
-    for (const View& view : ViewsOf(dag)) {
+    for (const DagRewrite& rewrite : RewritesOf(dag)) {
       ++compared;
-      const double tolerance = view.name == "winograd" || view.name == "strassen" ? 1e-5 : 1e-6;
-      ExpectSameResults(dag, view, tolerance);
-      const std::optional<View> along_k = WithWeightsAlongK(dag, view);
-      EXPECT_EQ(along_k.has_value(), shape.constant && (view.name == "gemm" || view.name == "winograd"));
+      const double tolerance = rewrite.name == "winograd" || rewrite.name == "strassen" ? 1e-5 : 1e-6;
+      ExpectSameResults(dag, rewrite, tolerance);
+      const std::optional<DagRewrite> along_k = WithWeightsAlongK(dag, rewrite);
+      EXPECT_EQ(along_k.has_value(), shape.constant && (rewrite.name == "gemm" || rewrite.name == "winograd"));
       if (along_k) ExpectSameResults(dag, *along_k, tolerance);
     }
   }
   EXPECT_GE(compared, 2 * std::size(cases));
 }
 
-TEST(View, OfAttentionComputesTheSame) {
-  const View view{"attention", {}};
+TEST(DagRewrite, OfAttentionComputesTheSame) {
+  const DagRewrite rewrite{"attention", {}};
   const auto cases = testing::Attentions();
   for (const testing::NamedDag& attention : cases) {
     SCOPED_TRACE(attention.name);
-    const std::vector<View> views = ViewsOf(attention.dag);
-    EXPECT_EQ(std::count(views.begin(), views.end(), view), 1);
+    const std::vector<DagRewrite> rewrites = RewritesOf(attention.dag);
+    EXPECT_EQ(std::count(rewrites.begin(), rewrites.end(), rewrite), 1);
     // Weights of float16 attentions are rounded.
-    ExpectSameResults(attention.dag, view, attention.name.find("half") == std::string::npos ? 1e-6 : 2e-3);
+    ExpectSameResults(attention.dag, rewrite, attention.name.find("half") == std::string::npos ? 1e-6 : 2e-3);
   }
   EXPECT_GE(cases.size(), 8u);
 }
 
-TEST(View, ListsThoseThatApply) {
+TEST(DagRewrite, ListsThoseThatApply) {
   using Names = std::vector<std::string>;
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))),
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.residual = true}))),
             (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
   // An even number of channels makes whole blocks, four of them blocks of blocks.
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 2}))),
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.ci = 2}))),
             (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows", "strassen(1)"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), (Names{"direct", "gemm", "rows"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), (Names{"direct", "gemm"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), (Names{"direct", "gemm", "rows"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), (Names{"direct", "gemm", "rows"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.stride = 2}))), (Names{"direct", "gemm", "rows"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.kernel = 1, .pad = 0}))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.kernel = 5, .pad = 2}))), (Names{"direct", "gemm", "rows"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.constant = false}))), (Names{"direct", "gemm", "rows"}));
   // Four channels, or many, are vectors without rows.
   for (int64_t ci : {4, 8})
-    EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))),
+    EXPECT_EQ(NamesOf(RewritesOf(Convolution({.ci = ci, .stride = 2}))),
               (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 9, .stride = 2}))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(RewritesOf(Convolution({.ci = 9, .stride = 2}))), (Names{"direct", "gemm"}));
   DagBuilder b;
   const int x = b.Placeholder("x", {8});
   const int y = b.Compute("y", {8}, [&](auto& i) { return Call("exp", {b.At(x, i)}); });
-  EXPECT_EQ(NamesOf(ViewsOf(b.Build({y}).value())), std::vector<std::string>{"direct"});
+  EXPECT_EQ(NamesOf(RewritesOf(b.Build({y}).value())), std::vector<std::string>{"direct"});
 }
 
-TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
+TEST(DagRewrite, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
-  EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
-            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, gemm_k, winograd(2), "
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
+            "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
             "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library");
-  EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
-            "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
-  EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
-            "INVALID_ARGUMENT: no winograd view: it is no dense convolution of stride and dilation 1 in NHWC");
-  EXPECT_EQ(ApplyView(dag, View{"attention", {}}).status().ToString(),
-            "INVALID_ARGUMENT: no attention view: there are no two products, one of what the other gives");
-  EXPECT_EQ(ApplyView(Convolution({.ci = 8}), View{"rows", {}}).status().ToString(),
-            "INVALID_ARGUMENT: no rows view: a row of its window is no run of a few channels");
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {3}}).status().ToString(),
+            "INVALID_ARGUMENT: no winograd rewrite: tiles are of 2 or 4, not 3");
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {2}}).status().ToString(),
+            "INVALID_ARGUMENT: no winograd rewrite: it is no dense convolution of stride and dilation 1 in NHWC");
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"attention", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no attention rewrite: there are no two products, one of what the other gives");
+  EXPECT_EQ(ApplyRewrite(Convolution({.ci = 8}), DagRewrite{"rows", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no rows rewrite: a row of its window is no run of a few channels");
 }
 
-TEST(GemmView, FusesPixelsAndWindow) {
-  const ComputeDag gemm = ApplyView(Convolution({.height = 6, .width = 5, .ci = 7}), View{"gemm", {}}).value();
+TEST(GemmRewrite, FusesPixelsAndWindow) {
+  const ComputeDag gemm = ApplyRewrite(Convolution({.height = 6, .width = 5, .ci = 7}), DagRewrite{"gemm", {}}).value();
   for (const Stage& stage : gemm.stages()) {
     if (!stage.reduces()) continue;
     EXPECT_EQ(stage.shape(), (std::vector<int64_t>{30, 4}));
@@ -201,10 +201,10 @@ TEST(GemmView, FusesPixelsAndWindow) {
 
 // A row of the input and its copy agree modulo 4 elements: what is padded in front is 12 elements, not the 9 of 3
 // columns.
-TEST(RowsView, KeepsTheAlignmentOfRows) {
+TEST(RowsRewrite, KeepsTheAlignmentOfRows) {
   const ComputeDag rows =
-      ApplyView(Convolution({.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .epilogue = false}),
-                View{"rows", {}})
+      ApplyRewrite(Convolution({.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .epilogue = false}),
+                   DagRewrite{"rows", {}})
           .value();
   const Stage& conv = rows.stage(rows.outputs()[0]);
   EXPECT_EQ(conv.shape(), (std::vector<int64_t>{1, 8, 8, 4}));
@@ -216,9 +216,9 @@ TEST(RowsView, KeepsTheAlignmentOfRows) {
   EXPECT_EQ(ToString(rows.stage(2).body), "2 < y && y < 19 && 11 < p && p < 60 ? T0[0, y - 3, p - 12] : 0.0");
 }
 
-TEST(GemmView, LaysConstantColumnsOutAlongK) {
+TEST(GemmRewrite, LaysConstantColumnsOutAlongK) {
   const ComputeDag dag = Convolution({.height = 6, .width = 5, .ci = 7});
-  const ComputeDag gemm = ApplyView(dag, View{"gemm_k", {}}).value();
+  const ComputeDag gemm = ApplyRewrite(dag, DagRewrite{"gemm_k", {}}).value();
   int prologue = 0;
   for (int id = 0; id < gemm.size(); ++id) {
     const Stage& stage = gemm.stage(id);
@@ -227,20 +227,20 @@ TEST(GemmView, LaysConstantColumnsOutAlongK) {
     EXPECT_EQ(stage.shape(), (std::vector<int64_t>{4, 63}));
   }
   EXPECT_EQ(prologue, 1);
-  EXPECT_EQ(ApplyView(Convolution({.constant = false}), View{"gemm_k", {}}).status().ToString(),
-            "INVALID_ARGUMENT: no gemm view: the columns are no constants");
-  EXPECT_FALSE(WithWeightsAlongK(dag, View{"direct", {}}).has_value());
+  EXPECT_EQ(ApplyRewrite(Convolution({.constant = false}), DagRewrite{"gemm_k", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no gemm rewrite: the columns are no constants");
+  EXPECT_FALSE(WithWeightsAlongK(dag, DagRewrite{"direct", {}}).has_value());
 }
 
-TEST(GemmView, TakesColumnsThatLieAlongKAsTheyAre) {
+TEST(GemmRewrite, TakesColumnsThatLieAlongKAsTheyAre) {
   DagBuilder b;
   const int x = b.Placeholder("x", {6, 10}), w = b.Constant("w", {8, 10});
   const int c = b.Reduce("c", {6, 8}, {10}, Combiner::kSum, [&](auto& i, auto& r) {
     return Mul(b.At(x, {i[0], r[0]}), b.At(w, {i[1], r[0]}));
   });
   const ComputeDag dag = b.Build({c}).value();
-  EXPECT_EQ(ApplyView(dag, View{"gemm_k", {}}).value().size(), 3);
-  ExpectSameResults(dag, View{"gemm_k", {}}, 1e-6);
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"gemm_k", {}}).value().size(), 3);
+  ExpectSameResults(dag, DagRewrite{"gemm_k", {}}, 1e-6);
 }
 
 // Arithmetic of the product whose loops are not unrolled whole, and reductions that are done at build time.
@@ -248,40 +248,42 @@ struct Sums {
   double products = 0;
   int prologue = 0;
 };
-Sums SumsOf(const ComputeDag& view) {
+Sums SumsOf(const ComputeDag& rewrite) {
   Sums sums;
-  for (int id = 0; id < view.size(); ++id) {
-    const Stage& stage = view.stage(id);
-    sums.prologue += view.is_prologue(id) && stage.reduces();
-    if (!view.is_prologue(id) && stage.reduces() && stage.unroll_axes.empty())
+  for (int id = 0; id < rewrite.size(); ++id) {
+    const Stage& stage = rewrite.stage(id);
+    sums.prologue += rewrite.is_prologue(id) && stage.reduces();
+    if (!rewrite.is_prologue(id) && stage.reduces() && stage.unroll_axes.empty())
       sums.products = 2.0 * static_cast<double>(stage.elements() * stage.terms());
   }
   return sums;
 }
 
-TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
+TEST(WinogradRewrite, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
   const ComputeDag dag = Convolution({.height = 16, .width = 16, .ci = 32, .co = 32, .epilogue = false});
   for (const auto& [m, saving] : std::vector<std::pair<int64_t, double>>{{2, 2.25}, {4, 4}}) {
-    const Sums sums = SumsOf(ApplyView(dag, View{"winograd", {m}}).value());
+    const Sums sums = SumsOf(ApplyRewrite(dag, DagRewrite{"winograd", {m}}).value());
     EXPECT_EQ(sums.prologue, 1);
     EXPECT_DOUBLE_EQ(dag.flops() / sums.products, saving);
   }
 }
 
-TEST(View, LosesDigitsWhereErrorsExceedThoseOfPlainSums) {
-  for (const View& view : {View{"direct", {}}, View{"gemm", {}}, View{"winograd", {2}}, View{"winograd_k", {2}}})
-    EXPECT_FALSE(LosesDigits(view)) << view.ToString();
-  for (const View& view : {View{"winograd", {4}}, View{"winograd_k", {4}}, View{"strassen", {1}}})
-    EXPECT_TRUE(LosesDigits(view)) << view.ToString();
+TEST(DagRewrite, LosesDigitsWhereErrorsExceedThoseOfPlainSums) {
+  for (const DagRewrite& rewrite :
+       {DagRewrite{"direct", {}}, DagRewrite{"gemm", {}}, DagRewrite{"winograd", {2}}, DagRewrite{"winograd_k", {2}}})
+    EXPECT_FALSE(LosesDigits(rewrite)) << rewrite.ToString();
+  for (const DagRewrite& rewrite :
+       {DagRewrite{"winograd", {4}}, DagRewrite{"winograd_k", {4}}, DagRewrite{"strassen", {1}}})
+    EXPECT_TRUE(LosesDigits(rewrite)) << rewrite.ToString();
 }
 
 // The interpreter rounds what a stage computes to float32, as kernels do. With the points 0, 1, -1, 2, -2 the mean
 // error of winograd(4) would be 5.2e-7 instead of 3.3e-7.
-TEST(WinogradView, RoundingErrorsStaySmall) {
+TEST(WinogradRewrite, RoundingErrorsStaySmall) {
   const ComputeDag dag = Convolution({.height = 16, .width = 16, .ci = 64, .epilogue = false});
   const std::vector<double> expected = OutputsOf(dag)[0];
   for (const auto& [m, most] : std::vector<std::pair<int64_t, double>>{{2, 1.2e-7}, {4, 4.2e-7}}) {
-    const std::vector<double> actual = OutputsOf(ApplyView(dag, View{"winograd", {m}}).value())[0];
+    const std::vector<double> actual = OutputsOf(ApplyRewrite(dag, DagRewrite{"winograd", {m}}).value())[0];
     double error = 0, magnitude = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
@@ -310,28 +312,29 @@ ComputeDag Product(const ProductShape& shape, bool constant, bool epilogue, DTyp
   return b.Build({c}).value();
 }
 
-TEST(StrassenView, ComputesTheSameAsTheDag) {
+TEST(StrassenRewrite, ComputesTheSameAsTheDag) {
   for (bool constant : {false, true})
     for (bool epilogue : {false, true})
       for (int64_t levels : {1, 2})
-        ExpectSameResults(Product({8, 12, 20}, constant, epilogue), View{"strassen", {levels}}, 1e-5);
-  ExpectSameResults(Product({6, 10, 2}, false, true), View{"strassen", {1}}, 1e-5);
+        ExpectSameResults(Product({8, 12, 20}, constant, epilogue), DagRewrite{"strassen", {levels}}, 1e-5);
+  ExpectSameResults(Product({6, 10, 2}, false, true), DagRewrite{"strassen", {1}}, 1e-5);
   // Rows that are computed (im2col), and columns that are made at build time.
-  ExpectSameResults(Convolution({.height = 6, .width = 6, .ci = 4, .residual = true}), View{"strassen", {2}}, 1e-5);
-  ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}), View{"strassen", {1}},
+  ExpectSameResults(Convolution({.height = 6, .width = 6, .ci = 4, .residual = true}), DagRewrite{"strassen", {2}},
                     1e-5);
+  ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}),
+                    DagRewrite{"strassen", {1}}, 1e-5);
 }
 
-TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
+TEST(StrassenRewrite, SavesAnEighthOfTheProductsALevel) {
   const ComputeDag dag = Product({64, 64, 64}, true, false);
   for (const auto& [levels, left] : std::vector<std::pair<int64_t, double>>{{1, 7.0 / 8}, {2, 49.0 / 64}}) {
-    const Sums sums = SumsOf(ApplyView(dag, View{"strassen", {levels}}).value());
+    const Sums sums = SumsOf(ApplyRewrite(dag, DagRewrite{"strassen", {levels}}).value());
     EXPECT_EQ(sums.prologue, 1);  // the sums of w
     EXPECT_DOUBLE_EQ(sums.products / dag.flops(), left);
   }
 }
 
-TEST(StrassenView, MayPayWhereProductsAreLarge) {
+TEST(StrassenRewrite, MayPayWhereProductsAreLarge) {
   constexpr double kH200 = 14;
   EXPECT_TRUE(StrassenMayPay(Product({2048, 2048, 2048}, false, false), 1, kH200));
   EXPECT_TRUE(StrassenMayPay(Product({2048, 2048, 2048}, false, true), 2, kH200));
@@ -344,21 +347,22 @@ TEST(StrassenView, MayPayWhereProductsAreLarge) {
   EXPECT_TRUE(StrassenMayPay(Product({1024, 2048, 2048}, true, false), 1, kH200));
 }
 
-TEST(StrassenView, RefusesWhatItCannotCut) {
+TEST(StrassenRewrite, RefusesWhatItCannotCut) {
   auto why = [](const ComputeDag& dag, std::vector<int64_t> levels) {
-    return ApplyView(dag, View{"strassen", levels}).status().ToString();
+    return ApplyRewrite(dag, DagRewrite{"strassen", levels}).status().ToString();
   };
-  EXPECT_EQ(why(Product({8, 8, 8}, false, false), {3}), "INVALID_ARGUMENT: no strassen view: levels are 1 or 2, not 3");
+  EXPECT_EQ(why(Product({8, 8, 8}, false, false), {3}),
+            "INVALID_ARGUMENT: no strassen rewrite: levels are 1 or 2, not 3");
   EXPECT_EQ(why(Product({8, 10, 8}, false, false), {2}),
-            "INVALID_ARGUMENT: no strassen view: 4 does not divide its n of 10");
+            "INVALID_ARGUMENT: no strassen rewrite: 4 does not divide its n of 10");
   EXPECT_EQ(why(Product({8, 8, 8}, false, false, DType::kFloat64), {1}),
-            "INVALID_ARGUMENT: no strassen view: a factor is not in float32");
+            "INVALID_ARGUMENT: no strassen rewrite: a factor is not in float32");
   DagBuilder b;
   const int x = b.Placeholder("x", {2, 4, 4}), w = b.Placeholder("w", {2, 4, 4});
   const int c = b.Reduce("c", {2, 4, 4}, {4}, Combiner::kSum, [&](auto& i, auto& r) {
     return Mul(b.At(x, {i[0], i[1], r[0]}), b.At(w, {i[0], r[0], i[2]}));
   });
-  EXPECT_EQ(why(b.Build({c}).value(), {1}), "INVALID_ARGUMENT: no strassen view: the product has a batch");
+  EXPECT_EQ(why(b.Build({c}).value(), {1}), "INVALID_ARGUMENT: no strassen rewrite: the product has a batch");
   const ComputeDag pool = [] {
     DagBuilder d;
     const int v = d.Placeholder("v", {8, 8});
@@ -368,7 +372,8 @@ TEST(StrassenView, RefusesWhatItCannotCut) {
                              })})
         .value();
   }();
-  EXPECT_EQ(why(pool, {1}), "INVALID_ARGUMENT: no strassen view: no gemm view: the reduction is no sum of products");
+  EXPECT_EQ(why(pool, {1}),
+            "INVALID_ARGUMENT: no strassen rewrite: no gemm rewrite: the reduction is no sum of products");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "compiler/schedule/view_gemm.h"
+#include "compiler/schedule/rewrite_gemm.h"
 
 #include <algorithm>
 #include <array>
@@ -7,14 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/schedule/gemm_axis.h"
-#include "compiler/schedule/view_parts.h"
+#include "compiler/schedule/rewrite_parts.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
 namespace {
 
-absl::Status NoGemmView(const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("no gemm view: ", why));
+absl::Status NoGemmRewrite(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no gemm rewrite: ", why));
 }
 
 // The load under casts; null if it is anything else.
@@ -33,7 +33,7 @@ class GemmRewriter {
     RETURN_IF_ERROR(FindAnchor());
     RETURN_IF_ERROR(Classify());
     RETURN_IF_ERROR(CheckEpilogue());
-    if (k_innermost_ && !dag_.is_prologue(load_[1]->buffer)) return NoGemmView("the columns are no constants");
+    if (k_innermost_ && !dag_.is_prologue(load_[1]->buffer)) return NoGemmRewrite("the columns are no constants");
     for (int id = 0; id < dag_.size(); ++id) RETURN_IF_ERROR(Emit(id));
     return Rewritten(dag_, std::move(stages_), new_id_);
   }
@@ -43,20 +43,20 @@ class GemmRewriter {
     for (int id = 0; id < dag_.size(); ++id) {
       const Stage& stage = dag_.stage(id);
       if (!stage.reduces() || dag_.is_prologue(id)) continue;
-      if (anchor_ >= 0) return NoGemmView("more than one stage reduces");
+      if (anchor_ >= 0) return NoGemmRewrite("more than one stage reduces");
       anchor_ = id;
     }
-    if (anchor_ < 0) return NoGemmView("no stage reduces");
+    if (anchor_ < 0) return NoGemmRewrite("no stage reduces");
     const Stage& c = dag_.stage(anchor_);
     if (c.combiner != Combiner::kSum || c.body->kind != ExprKind::kMul || !c.unroll_axes.empty())
-      return NoGemmView("the reduction is no sum of products");
+      return NoGemmRewrite("the reduction is no sum of products");
     for (int side = 0; side < 2; ++side) {
       const ExprNode* load = LoadUnderCasts(c.body->args[side]);
-      if (!load) return NoGemmView("a factor of the product is no tensor element");
+      if (!load) return NoGemmRewrite("a factor of the product is no tensor element");
       operand_[side] = c.body->args[side];
       load_[side] = load;
     }
-    if (load_[0]->buffer == load_[1]->buffer) return NoGemmView("both factors are the same tensor");
+    if (load_[0]->buffer == load_[1]->buffer) return NoGemmRewrite("both factors are the same tensor");
     return absl::OkStatus();
   }
 
@@ -80,19 +80,19 @@ class GemmRewriter {
     for (const Axis& axis : c.axes) {
       if (axis.extent == 1) continue;
       const bool in_a = used(0, axis), in_b = used(1, axis);
-      if (!in_a && !in_b) return NoGemmView("an axis of the output is in neither factor");
+      if (!in_a && !in_b) return NoGemmRewrite("an axis of the output is in neither factor");
       const int type = in_a && in_b ? kBatch : in_a ? kM : kN;
-      if (type < last) return NoGemmView("the output's axes are not in the order batch, rows, columns");
+      if (type < last) return NoGemmRewrite("the output's axes are not in the order batch, rows, columns");
       last = type;
       members_[type].push_back(axis);
     }
     for (const Axis& axis : c.reduce_axes) {
       if (axis.extent == 1) continue;
-      if (!used(0, axis) || !used(1, axis)) return NoGemmView("a reduce axis is missing from a factor");
+      if (!used(0, axis) || !used(1, axis)) return NoGemmRewrite("a reduce axis is missing from a factor");
       members_[kK].push_back(axis);
     }
     if (members_[kM].empty() || members_[kN].empty() || members_[kK].empty())
-      return NoGemmView("rows, columns or reduction are empty");
+      return NoGemmRewrite("rows, columns or reduction are empty");
     // The reduce axis along A's memory comes innermost.
     const Expr& contiguous = load_[0]->args.back();
     std::stable_partition(members_[kK].begin(), members_[kK].end(),
@@ -112,17 +112,17 @@ class GemmRewriter {
         if (after_[producer]) after_[id] = true;
       if (!after_[id]) continue;
       const Stage& stage = dag_.stage(id);
-      if (stage.shape() != shape) return NoGemmView("a later stage has another shape");
+      if (stage.shape() != shape) return NoGemmRewrite("a later stage has another shape");
       bool identity = true;
       Visit(stage.body, [&](const ExprNode& e) {
         if (e.kind != ExprKind::kLoad || !after_[e.buffer]) return;
         for (size_t d = 0; d < e.args.size(); ++d)
           identity &= e.args[d] == stage.axes[d].var || (shape[d] == 1 && IsInt(e.args[d], 0));
       });
-      if (!identity) return NoGemmView("a later stage is not element-wise");
+      if (!identity) return NoGemmRewrite("a later stage is not element-wise");
     }
     for (int id : dag_.outputs())
-      if (!after_[id]) return NoGemmView("an output does not come from the product");
+      if (!after_[id]) return NoGemmRewrite("an output does not come from the product");
     return absl::OkStatus();
   }
 
@@ -319,7 +319,7 @@ class GemmRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag, bool k_innermost) {
+absl::StatusOr<ComputeDag> GemmRewrite(const ComputeDag& dag, bool k_innermost) {
   return GemmRewriter(dag, k_innermost).Run();
 }
 

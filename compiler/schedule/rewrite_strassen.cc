@@ -1,9 +1,9 @@
-#include "compiler/schedule/view_strassen.h"
+#include "compiler/schedule/rewrite_strassen.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/schedule/view_gemm.h"
-#include "compiler/schedule/view_parts.h"
+#include "compiler/schedule/rewrite_gemm.h"
+#include "compiler/schedule/rewrite_parts.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -37,7 +37,9 @@ int64_t Power(int64_t base, int64_t exponent) {
   return result;
 }
 
-absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no strassen view: ", why)); }
+absl::Status No(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no strassen rewrite: ", why));
+}
 
 // A block by its number (0 to 3) at each level, the outer one first: row and column of it among 2^levels x 2^levels.
 struct Block {
@@ -172,7 +174,7 @@ class StrassenRewriter {
 
   void EmitProduct() {
     const Expr& body = product().body;
-    // The gemm view writes rows times columns.
+    // The gemm rewrite writes rows times columns.
     const int left = EmitSums(body->args[0]->buffer, LeftSums(), {"m", rows()}, {"k", terms()});
     const int right = EmitSums(body->args[1]->buffer, RightSums(), {"k", terms()}, {"n", columns()});
     const Axis p = MakeAxis("p", products()), m = MakeAxis("m", rows()), n = MakeAxis("n", columns()),
@@ -219,7 +221,7 @@ class StrassenRewriter {
     return static_cast<int>(stages_.size()) - 1;
   }
 
-  const ComputeDag& dag_;  // the gemm view
+  const ComputeDag& dag_;  // the gemm rewrite
   const int64_t levels_;
   int product_ = -1;
   std::vector<bool> after_;  // by old id: the product and what depends on it
@@ -229,23 +231,23 @@ class StrassenRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> StrassenView(const ComputeDag& dag, int64_t levels) {
+absl::StatusOr<ComputeDag> StrassenRewrite(const ComputeDag& dag, int64_t levels) {
   if (levels != 1 && levels != 2) return No(absl::StrCat("levels are 1 or 2, not ", levels));
-  absl::StatusOr<ComputeDag> gemm = GemmView(dag);
+  absl::StatusOr<ComputeDag> gemm = GemmRewrite(dag);
   if (!gemm.ok()) return No(std::string(gemm.status().message()));
   return StrassenRewriter(*gemm, levels).Run();
 }
 
 bool StrassenMayPay(const ComputeDag& dag, int64_t levels, double operations_per_byte) {
-  const absl::StatusOr<ComputeDag> view = StrassenView(dag, levels);
-  if (!view.ok()) return false;
+  const absl::StatusOr<ComputeDag> rewrite = StrassenRewrite(dag, levels);
+  if (!rewrite.ok()) return false;
   double operations = 0, elements = 0;  // of one block of each matrix
-  for (int id = 0; id < view->size(); ++id) {
-    const Stage& product = view->stage(id);
-    if (!product.reduces() || !product.unroll_axes.empty() || view->is_prologue(id)) continue;
+  for (int id = 0; id < rewrite->size(); ++id) {
+    const Stage& product = rewrite->stage(id);
+    if (!product.reduces() || !product.unroll_axes.empty() || rewrite->is_prologue(id)) continue;
     const double m = static_cast<double>(product.axes[1].extent), n = static_cast<double>(product.axes[2].extent);
     const double k = static_cast<double>(product.terms());
-    const bool constant = view->is_prologue(product.body->args[1]->buffer);
+    const bool constant = rewrite->is_prologue(product.body->args[1]->buffer);
     operations = 2 * m * n * k * static_cast<double>(Power(8, levels) - Power(kProducts, levels));
     elements = m * k + (constant ? 0 : k * n) + m * n;
   }

@@ -1,4 +1,4 @@
-// The attention view: softmax(f(q k)) v with its operands laid out for tensor cores.
+// The attention rewrite: softmax(f(q k)) v with its operands laid out for tensor cores.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -21,6 +21,6 @@ namespace diapason {
 // the end.
 //
 // InvalidArgument where the dag has another form.
-absl::StatusOr<ComputeDag> AttentionView(const ComputeDag& dag);
+absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag);
 
 }  // namespace diapason

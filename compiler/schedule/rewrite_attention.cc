@@ -1,4 +1,4 @@
-#include "compiler/schedule/view_attention.h"
+#include "compiler/schedule/rewrite_attention.h"
 
 #include <algorithm>
 #include <string>
@@ -7,14 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/schedule/rewrite_parts.h"
 #include "compiler/schedule/state.h"
-#include "compiler/schedule/view_parts.h"
 
 namespace diapason {
 namespace {
 
 absl::Status NoAttention(const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("no attention view: ", why));
+  return absl::InvalidArgumentError(absl::StrCat("no attention rewrite: ", why));
 }
 
 // True for a sum over one axis of products of two loads.
@@ -259,6 +259,6 @@ class AttentionRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> AttentionView(const ComputeDag& dag) { return AttentionRewriter(dag).Run(); }
+absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag) { return AttentionRewriter(dag).Run(); }
 
 }  // namespace diapason

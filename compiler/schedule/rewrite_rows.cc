@@ -1,4 +1,4 @@
-#include "compiler/schedule/view_rows.h"
+#include "compiler/schedule/rewrite_rows.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/schedule/library_parts.h"
-#include "compiler/schedule/view_parts.h"
+#include "compiler/schedule/rewrite_parts.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -15,7 +15,9 @@ namespace {
 constexpr int64_t kVector = 4;       // elements of a copy of 16 bytes
 constexpr int64_t kFewChannels = 7;  // more channels, or 4, are vectors by themselves
 
-absl::Status NoRows(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no rows view: ", why)); }
+absl::Status NoRows(const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("no rows rewrite: ", why));
+}
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -199,6 +201,6 @@ class RowsRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag) { return RowsRewriter(dag).Run(); }
+absl::StatusOr<ComputeDag> RowsRewrite(const ComputeDag& dag) { return RowsRewriter(dag).Run(); }
 
 }  // namespace diapason

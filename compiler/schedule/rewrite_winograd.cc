@@ -1,11 +1,11 @@
-#include "compiler/schedule/view_winograd.h"
+#include "compiler/schedule/rewrite_winograd.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/schedule/bounds.h"
-#include "compiler/schedule/view_parts.h"
+#include "compiler/schedule/rewrite_parts.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -46,7 +46,7 @@ const Transforms& TransformsOf(int64_t m) {
 }
 
 absl::Status NoWinograd(const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why));
+  return absl::InvalidArgumentError(absl::StrCat("no winograd rewrite: ", why));
 }
 
 class WinogradRewriter {
@@ -332,7 +332,7 @@ class WinogradRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m, bool k_innermost) {
+absl::StatusOr<ComputeDag> WinogradRewrite(const ComputeDag& dag, int64_t m, bool k_innermost) {
   return WinogradRewriter(dag, m, k_innermost).Run();
 }
 

@@ -1,4 +1,4 @@
-// The Winograd view (compiler/schedule/view.h): F(m x m, 3 x 3) after Lavin and Gray, "Fast Algorithms for
+// The Winograd rewrite (compiler/schedule/rewrite.h): F(m x m, 3 x 3) after Lavin and Gray, "Fast Algorithms for
 // Convolutional Neural Networks" (2016). Each m x m tile of the output costs (m+2)^2 products a pair of channels
 // instead of 9 m^2.
 #pragma once
@@ -20,6 +20,6 @@ namespace diapason {
 //
 // InvalidArgument, saying why, unless the dag is one dense 3x3 convolution of stride and dilation 1 in float32, NHWC,
 // with constant weights, followed by element-wise stages, and m is 2 or 4.
-absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m, bool k_innermost = false);
+absl::StatusOr<ComputeDag> WinogradRewrite(const ComputeDag& dag, int64_t m, bool k_innermost = false);
 
 }  // namespace diapason

@@ -1,5 +1,5 @@
-// The rows view (compiler/schedule/view.h): convolutions of few channels, where in NHWC a row of the window is one run
-// of memory.
+// The rows rewrite (compiler/schedule/rewrite.h): convolutions of few channels, where in NHWC a row of the window is
+// one run of memory.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -15,6 +15,6 @@ namespace diapason {
 //
 // InvalidArgument, saying why, unless the dag has one reduction, a dense convolution in float32 and NHWC of 1 to 7
 // channels, not 4, without dilation along w, whose window is wider than 1.
-absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag);
+absl::StatusOr<ComputeDag> RowsRewrite(const ComputeDag& dag);
 
 }  // namespace diapason

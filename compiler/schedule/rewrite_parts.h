@@ -1,4 +1,4 @@
-// What the rewriters of views have in common.
+// What the rewrites have in common.
 #pragma once
 
 #include <cstdint>
