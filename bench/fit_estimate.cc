@@ -27,7 +27,7 @@ namespace {
 
 struct TimedCandidate {
   int space;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
   double seconds;
 };
 
@@ -54,8 +54,8 @@ absl::StatusOr<std::vector<FitTask>> Load(const std::string& path, const Target&
         const Timing* timing = record.timing();
         const int space = task.space->Find(record.sketch);
         if (timing == nullptr || timing->samples.empty() || space < 0 || task.space->space(space).external()) continue;
-        if (task.space->space(space).size() != static_cast<int>(record.decisions.size())) continue;
-        task.candidates.push_back({space, record.decisions, MedianSeconds(*timing)});
+        if (task.space->space(space).size() != static_cast<int>(record.configuration.size())) continue;
+        task.candidates.push_back({space, record.configuration, MedianSeconds(*timing)});
       }
     }
     if (task.candidates.size() >= 5) tasks.push_back(std::move(task));
@@ -80,7 +80,7 @@ Fit Judge(const std::vector<FitTask>& tasks, bool left_out) {
     double mean = 0, sum = 0;
     for (const TimedCandidate& c : task.candidates) {
       Metrics metrics;
-      task.space->space(c.space).Evaluate(c.decisions, &metrics);
+      task.space->space(c.space).Evaluate(c.configuration, &metrics);
       estimates.push_back(metrics.seconds);
       residuals.push_back(std::log(c.seconds / metrics.seconds));
       weight.push_back(fastest / c.seconds);

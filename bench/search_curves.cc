@@ -67,10 +67,10 @@ class SimulatedDevice {
     const int space = task.space->Find(schedule.sketch);
     DIAPASON_CHECK(space >= 0);
     Metrics metrics;
-    task.space->space(space).Evaluate(schedule.decisions, &metrics);
+    task.space->space(space).Evaluate(schedule.configuration, &metrics);
     double score = 0;
     truth_->Predict(task.samples[0].task, metrics.features, {&metrics.seconds, 1}, {&score, 1});
-    Random random(CandidateHash(schedule.sketch, schedule.decisions), 17);
+    Random random(CandidateHash(schedule.sketch, schedule.configuration), 17);
     return best_[i] * std::exp(-score) * (1 + kNoise * (2 * random.Uniform() - 1));
   }
 

@@ -33,13 +33,13 @@ double Now() {
 void TrainOnMadeUpTimes(const TaskSpace& space, XgbCostModel* model) {
   Random random(1);
   std::vector<Sample> samples;
-  std::vector<int32_t> decisions, values;
+  std::vector<int32_t> configuration, values;
   Metrics metrics;
   for (int i = 0; i < 1000; ++i) {
     const Space& one = space.space(static_cast<int>(random.Below(space.size())));
-    decisions.assign(one.size(), 1);
-    SampleDecisions(one, &random, absl::MakeSpan(decisions), &values);
-    one.Evaluate(decisions, &metrics);
+    configuration.assign(one.size(), 1);
+    SampleConfiguration(one, &random, absl::MakeSpan(configuration), &values);
+    one.Evaluate(configuration, &metrics);
     samples.push_back({1,
                        static_cast<uint64_t>(i),
                        {metrics.features, metrics.features + kNumFeatures},
@@ -65,11 +65,11 @@ void TimeParts(const TaskSpace& space, const Ranker& ranker) {
     const Space& one = space.space(i);
     std::printf("%s, %d holes\n", one.name().c_str(), one.size());
     Random random(2);
-    std::vector<int32_t> decisions(one.size(), 1), values;
+    std::vector<int32_t> configuration(one.size(), 1), values;
     Metrics metrics;
-    Time("sample", 1, [&] { SampleDecisions(one, &random, absl::MakeSpan(decisions), &values); });
-    Time("mutate", 1, [&] { Mutate(one, &random, absl::MakeSpan(decisions), &values); });
-    Time("evaluate", 1, [&] { one.Evaluate(decisions, &metrics); });
+    Time("sample", 1, [&] { SampleConfiguration(one, &random, absl::MakeSpan(configuration), &values); });
+    Time("mutate", 1, [&] { Mutate(one, &random, absl::MakeSpan(configuration), &values); });
+    Time("evaluate", 1, [&] { one.Evaluate(configuration, &metrics); });
   }
   constexpr int kRows = 512;
   const std::vector<float> features(static_cast<size_t>(kRows) * kNumFeatures, 1.0f);

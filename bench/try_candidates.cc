@@ -45,10 +45,10 @@ struct Arguments {
   ModelOptions options;
 };
 
-// The decisions a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest legal
-// values.
-absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istringstream& words) {
-  std::vector<int32_t> decisions = space.Default();
+// The configuration a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest
+// legal values.
+absl::StatusOr<std::vector<int32_t>> Configuration(const Space& space, std::istringstream& words) {
+  std::vector<int32_t> configuration = space.Default();
   std::map<std::string, int32_t> wanted;
   for (std::string word; words >> word;) {
     const size_t equal = word.find('=');
@@ -62,14 +62,14 @@ absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istrings
     const auto it = wanted.find(space.hole_name(h));
     if (it == wanted.end()) continue;
     std::vector<int32_t> domain;
-    space.Domain(h, decisions, &domain);
+    space.Domain(h, configuration, &domain);
     if (std::find(domain.begin(), domain.end(), it->second) == domain.end())
       return absl::InvalidArgumentError(absl::StrCat(it->first, " cannot be ", it->second, " here"));
-    decisions[h] = it->second;
-    if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(decisions));
+    configuration[h] = it->second;
+    if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(configuration));
     wanted.erase(it);
   }
-  if (wanted.empty()) return decisions;
+  if (wanted.empty()) return configuration;
   std::string holes;
   for (int h = 0; h < space.size(); ++h) absl::StrAppend(&holes, h == 0 ? "" : ", ", space.hole_name(h));
   return absl::InvalidArgumentError(
@@ -84,13 +84,13 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   const int index = spaces.Find(sketch);
   if (index < 0) return absl::InvalidArgumentError(absl::StrCat("there is no sketch '", sketch, "'"));
   const Space& space = spaces.space(index);
-  ASSIGN_OR_RETURN(const std::vector<int32_t> decisions, Decisions(space, words));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> configuration, Configuration(space, words));
   line->text = sketch;
-  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&line->text, " ", space.hole_name(h), "=", decisions[h]);
+  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&line->text, " ", space.hole_name(h), "=", configuration[h]);
   Metrics metrics;
-  space.Evaluate(decisions, &metrics);
+  space.Evaluate(configuration, &metrics);
   line->analytic = metrics.seconds;
-  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(dag, space.Instantiate(decisions), target, facts));
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(dag, space.Instantiate(configuration), target, facts));
   ASSIGN_OR_RETURN(line->program, CompileProgram(lowered, target));
   return absl::OkStatus();
 }

@@ -18,13 +18,15 @@ CheckHooks CompilerHooks() {
   hooks.schedule = [](const TuningRecord& record) -> absl::Status {
     ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(record.workload));
     ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
-    if (!schedule.decisions.empty() && schedule.decisions != record.decisions) {
+    if (!schedule.configuration.empty() && schedule.configuration != record.configuration) {
       return absl::DataLossError("its schedule was made from another configuration than the stored one");
     }
     ASSIGN_OR_RETURN(const ComputeDag rewritten, ApplyRewrite(dag, schedule.rewrite));
     return Replay(rewritten, schedule.steps).status();
   };
-  hooks.decision_hash = [](const TuningRecord& record) { return CandidateHash(record.sketch, record.decisions); };
+  hooks.configuration_hash = [](const TuningRecord& record) {
+    return CandidateHash(record.sketch, record.configuration);
+  };
   return hooks;
 }
 

@@ -67,7 +67,7 @@ void PrintFeature(std::ostream& out, absl::string_view name, double value) {
   out << absl::StrFormat("  %-34s %.4g\n", name, is_log ? std::exp2(value) - 1 : value);
 }
 
-// Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Decisions are
+// Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Parameters are
 // left out: they were printed before.
 void PrintFeatures(std::ostream& out, const Explanation& e) {
   out << "features (those that are not 0)\n";
@@ -115,7 +115,7 @@ void PrintText(std::ostream& out, const Explanation& e, const std::vector<std::s
   std::string sketches, configuration;
   for (const auto& [name, seconds] : e.sketches)
     absl::StrAppendFormat(&sketches, "  %-40s %s\n", name, Duration(seconds));
-  for (const auto& [name, value] : e.decisions) absl::StrAppend(&configuration, "  ", name, " = ", value, "\n");
+  for (const auto& [name, value] : e.configuration) absl::StrAppend(&configuration, "  ", name, " = ", value, "\n");
   part("computation", e.computation);
   part("rewrite", e.rewrite);
   part("sketches", sketches);

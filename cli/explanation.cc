@@ -19,24 +19,24 @@
 namespace diapason {
 namespace {
 
-constexpr char kDecision[] = "decision ";  // begins the names of features that are decisions
+constexpr char kParameter[] = "parameter ";  // begins the names of features that are values of parameters
 
 void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation* e) {
   const auto spaces = TaskSpace::Create(e->dag, target, facts);
   const Space* space = spaces.ok() ? SpaceOf(**spaces, e->schedule, e->record) : nullptr;
-  for (size_t i = 0; i < e->schedule.decisions.size(); ++i) {
-    const std::string name = space != nullptr ? space->hole_name(static_cast<int>(i)) : absl::StrCat("decision ", i);
-    e->decisions.emplace_back(name, e->schedule.decisions[i]);
+  for (size_t i = 0; i < e->schedule.configuration.size(); ++i) {
+    const std::string name = space != nullptr ? space->hole_name(static_cast<int>(i)) : absl::StrCat("parameter ", i);
+    e->configuration.emplace_back(name, e->schedule.configuration[i]);
   }
   if (space == nullptr) return;
   Metrics metrics;
-  space->Evaluate(e->schedule.decisions, &metrics);
+  space->Evaluate(e->schedule.configuration, &metrics);
   e->analytic_seconds = metrics.seconds;
   const std::vector<std::string> names = FeatureNames(target);
   for (int i = 0; i < kNumFeatures; ++i) {
-    const int decision = i - kDecisionFeaturesAt;
-    if (names[i].empty() || decision >= space->size()) continue;
-    e->features.emplace_back(decision < 0 ? names[i] : absl::StrCat(kDecision, space->hole_name(decision)),
+    const int parameter = i - kParameterFeaturesAt;
+    if (names[i].empty() || parameter >= space->size()) continue;
+    e->features.emplace_back(parameter < 0 ? names[i] : absl::StrCat(kParameter, space->hole_name(parameter)),
                              metrics.features[i]);
   }
 }
@@ -110,7 +110,7 @@ void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explana
 
 Json ExplanationJson(const Explanation& e) {
   Json configuration = Json::array(), features = Json::array();
-  for (const auto& [name, value] : e.decisions) configuration.push_back({{"name", name}, {"value", value}});
+  for (const auto& [name, value] : e.configuration) configuration.push_back({{"name", name}, {"value", value}});
   for (const auto& [name, value] : e.features) features.push_back({{"name", name}, {"value", value}});
   const bool recorded = e.record.id > 0;
   Json json = {{"record", recorded ? Json(e.record.id) : Json(nullptr)},

@@ -22,7 +22,7 @@ struct Explanation {
   ComputeDag dag;
   Schedule schedule;
   std::vector<std::pair<std::string, int32_t>>
-      decisions;  // the configuration: values of the tunable parameters; "decision 0", ... for an unknown sketch
+      configuration;                 // values of the tunable parameters; "parameter 0", ... for an unknown sketch
   std::string computation, rewrite;  // the task's dag; that of the algorithm, where that changes it
   std::string steps, loops, source, problem;
   std::optional<double> analytic_seconds;

@@ -20,7 +20,7 @@ std::unique_ptr<TaskSpace> MakeSpaces(const TuningRecord& record) {
 const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record) {
   for (const std::string& name : {schedule.sketch, record.sketch, record.rewrite + "/" + record.sketch}) {
     const int index = spaces.Find(name);
-    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size()))
+    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.configuration.size()))
       return &spaces.space(index);
   }
   return nullptr;
@@ -30,7 +30,7 @@ std::vector<std::string> ParameterNames::Of(const TuningRecord& record) {
   const TaskSpace* spaces = SpacesOf(record);
   if (spaces == nullptr) return {};
   Schedule schedule = ParseSchedule(record.schedule).value_or(Schedule());
-  schedule.decisions = record.decisions;
+  schedule.configuration = record.configuration;
   const Space* space = SpaceOf(*spaces, schedule, record);
   if (space == nullptr) return {};
   std::vector<std::string> names;

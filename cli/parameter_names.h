@@ -19,7 +19,7 @@ const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const Tu
 // Remembers the spaces of each workload and target, which take a while to make. Of one thread.
 class ParameterNames {
  public:
-  // One for each decision; empty when this version does not know them.
+  // One for each tunable parameter; empty when this version does not know them.
   std::vector<std::string> Of(const TuningRecord& record);
 
  private:

@@ -165,7 +165,7 @@ absl::Status CheckEntry(const RecordCollection::Entry& entry) {
   if (key != record.workload_key)
     return absl::DataLossError(absl::StrCat("its workload has the key ", key, " and not ", record.workload_key));
   RETURN_IF_ERROR(hooks->schedule(record));
-  if (hooks->decision_hash(record) != record.decision_hash)
+  if (hooks->configuration_hash(record) != record.configuration_hash)
     return absl::DataLossError("its configuration does not have the hash that it stores");
   RETURN_IF_ERROR(Lowers(record));
   if (entry.run.has_value() && !entry.run->host.empty())

@@ -22,8 +22,9 @@ namespace diapason {
 
 // A measured candidate.
 struct Sample {
-  uint64_t task = 0;       // hash of workload and device: labels are comparable within a task only
-  uint64_t candidate = 0;  // hash of space and decisions: a sample of the same task and candidate replaces the older
+  uint64_t task = 0;  // hash of workload and device: labels are comparable within a task only
+  uint64_t candidate =
+      0;  // hash of space and configuration: a sample of the same task and candidate replaces the older
   std::vector<float> features;
   double analytic_seconds = 0;  // Metrics::seconds; positive
   // Median as measured, of a raced-out candidate too (a lower bound that is close enough to rank by); 0: the candidate

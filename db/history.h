@@ -56,8 +56,8 @@ struct TuningRecord {
   std::string rewrite;  // "direct", "gemm", ...
   std::string sketch;
   std::string schedule;  // serialised steps: replays on the workload without the rules that made it
-  std::vector<int32_t> decisions;
-  uint64_t decision_hash = 0;
+  std::vector<int32_t> configuration;
+  uint64_t configuration_hash = 0;
   Outcome outcome = MeasureError{};
   std::optional<double> predicted;  // the model's score when the candidate was chosen
   uint64_t seed = 0;
@@ -115,7 +115,7 @@ struct RecordFilter {
   std::string network = {};  // workloads linked to this network
 };
 
-// A measurement as overviews of many need it: without schedule, samples, decisions and workload.
+// A measurement as overviews of many need it: without schedule, samples, configuration and workload.
 struct TrialRow {
   int64_t id = 0, run_id = 0;  // run_id 0: of no run
   std::string workload_key = {}, task_name = {}, target = {}, device_model = {}, sketch = {};
@@ -174,7 +174,7 @@ struct CheckHooks {
   std::function<absl::StatusOr<std::string>(const std::string& workload)> workload_key;
   // Whether the schedule decodes and replays.
   std::function<absl::Status(const TuningRecord& record)> schedule;
-  std::function<uint64_t(const TuningRecord& record)> decision_hash;
+  std::function<uint64_t(const TuningRecord& record)> configuration_hash;
 };
 
 struct ImportOptions {

@@ -74,11 +74,11 @@ class Checker {
   }
 
   void CheckRecord(const TuningRecord& record) {
-    if (hooks_.decision_hash) {
-      const uint64_t hash = hooks_.decision_hash(record);
-      if (hash != record.decision_hash) {
+    if (hooks_.configuration_hash) {
+      const uint64_t hash = hooks_.configuration_hash(record);
+      if (hash != record.configuration_hash) {
         Problem(absl::StrCat("record ", record.id, ": the hash of its configuration is ", Hex64(hash), ", not ",
-                             Hex64(record.decision_hash)));
+                             Hex64(record.configuration_hash)));
       }
     }
     if (!hooks_.schedule) return;

@@ -49,8 +49,8 @@ Json RecordJson(const TuningRecord& record) {
   json["device_uuid"] = record.device_uuid;
   json["view"] = record.rewrite;
   json["sketch"] = record.sketch;
-  json["decisions"] = record.decisions;
-  json["decision_hash"] = Hex64(record.decision_hash);
+  json["decisions"] = record.configuration;
+  json["decision_hash"] = Hex64(record.configuration_hash);
   if (const Timing* timing = record.timing()) json["timing"] = OutcomeJson(*timing);
   if (const MeasureError* error = record.error()) json["error"] = OutcomeJson(*error);
   if (record.predicted.has_value()) json["predicted"] = *record.predicted;

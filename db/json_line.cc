@@ -138,10 +138,10 @@ void ParseClocks(Fields fields, Clocks& clocks) {
   clocks.cpu_mhz = static_cast<int32_t>(fields.Int("cpu_mhz", 0, kMax));
 }
 
-void ParseDecisions(Fields& fields, std::vector<int32_t>& decisions) {
+void ParseConfiguration(Fields& fields, std::vector<int32_t>& configuration) {
   std::optional<std::vector<int32_t>> list = JsonInt32List(fields.List("decisions"));
   if (!list.has_value()) return fields.Complain("'decisions' holds something that is no 32-bit integer");
-  decisions = *std::move(list);
+  configuration = *std::move(list);
 }
 
 void ParseVerification(Fields& fields, TuningRecord& record) {
@@ -162,8 +162,8 @@ TuningRecord ParseRecord(Fields& fields) {
   record.device_uuid = fields.Text("device_uuid");
   record.rewrite = fields.Text("view");
   record.sketch = fields.Text("sketch");
-  ParseDecisions(fields, record.decisions);
-  record.decision_hash = fields.Hex("decision_hash");
+  ParseConfiguration(fields, record.configuration);
+  record.configuration_hash = fields.Hex("decision_hash");
   if (fields.Has("timing") == fields.Has("error")) fields.Complain("it has not one of 'timing' and 'error'");
   if (fields.Has("timing")) record.outcome = ParseTiming(fields.Object("timing"));
   if (fields.Has("error")) record.outcome = ParseError(fields.Object("error"));

@@ -160,10 +160,10 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   record.rewrite = row.Bytes(9);
   record.sketch = row.Bytes(10);
   record.schedule = row.Bytes(11);
-  std::optional<std::vector<int32_t>> decisions = JsonInt32List(ParseJson(row.Bytes(12)));
-  if (!decisions.has_value()) return Damage("its decisions are no list of 32-bit integers");
-  record.decisions = *std::move(decisions);
-  record.decision_hash = static_cast<uint64_t>(row.Int(13));
+  std::optional<std::vector<int32_t>> configuration = JsonInt32List(ParseJson(row.Bytes(12)));
+  if (!configuration.has_value()) return Damage("its decisions are no list of 32-bit integers");
+  record.configuration = *std::move(configuration);
+  record.configuration_hash = static_cast<uint64_t>(row.Int(13));
   if (row.IsNull(20)) {
     ASSIGN_OR_RETURN(record.outcome, ReadTiming(row, 14));
   } else {
@@ -203,8 +203,8 @@ absl::StatusOr<int64_t> InsertRecord(Statement& insert, const TuningRecord& reco
   insert.BindText(8, record.rewrite);
   insert.BindText(9, record.sketch);
   insert.BindBlob(10, record.schedule);
-  insert.BindText(11, JsonText(record.decisions));
-  insert.BindInt(12, static_cast<int64_t>(record.decision_hash));
+  insert.BindText(11, JsonText(record.configuration));
+  insert.BindInt(12, static_cast<int64_t>(record.configuration_hash));
   BindOutcome(insert, record.outcome, 13);
   if (record.predicted.has_value()) insert.BindReal(22, *record.predicted);
   insert.BindInt(23, static_cast<int64_t>(record.seed));
@@ -271,9 +271,9 @@ uint64_t RecordChecksum(const TuningRecord& record) {
         &record.device_uuid, &record.rewrite, &record.sketch, &record.schedule, &record.driver, &record.compiler}) {
     print.Add(*text);
   }
-  print.Add(static_cast<uint64_t>(record.decisions.size()));
-  for (int32_t decision : record.decisions) print.Add(int64_t{decision});
-  print.Add(record.decision_hash);
+  print.Add(static_cast<uint64_t>(record.configuration.size()));
+  for (int32_t value : record.configuration) print.Add(int64_t{value});
+  print.Add(record.configuration_hash);
   AddOutcome(print, record.outcome);
   print.Add(uint64_t{record.predicted.has_value()});
   print.Add(record.predicted.value_or(0));

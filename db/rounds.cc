@@ -40,15 +40,15 @@ CREATE TABLE runs(run TEXT PRIMARY KEY NOT NULL, began INTEGER NOT NULL) STRICT;
 )";
 
 // {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large":
-// []}: of a sample the place of its sketch, and its decisions.
+// []}: of a sample the place of its sketch, and its configuration.
 std::string MemoryText(const SearchMemory& memory) {
   std::vector<std::string> sketches;
   Json samples = Json::array();
-  for (const auto& [sketch, decisions] : memory.samples) {
+  for (const auto& [sketch, configuration] : memory.samples) {
     const auto place = std::find(sketches.begin(), sketches.end(), sketch) - sketches.begin();
     if (place == static_cast<std::ptrdiff_t>(sketches.size())) sketches.push_back(sketch);
     Json sample = {place};
-    for (int32_t decision : decisions) sample.push_back(decision);
+    for (int32_t value : configuration) sample.push_back(value);
     samples.push_back(std::move(sample));
   }
   return JsonText({{"rounds", memory.rounds},
@@ -166,7 +166,7 @@ absl::Status RoundStore::AddTrials(Database& db, const std::string& run, const s
       statement->BindText(4, trial.device_model);
       statement->BindInt(5, trial.round);
       statement->BindText(6, trial.sketch);
-      statement->BindText(7, JsonText(trial.decisions));
+      statement->BindText(7, JsonText(trial.configuration));
     }
     if (again) {
       ASSIGN_OR_RETURN(const int64_t there, known.RunForInt());
@@ -287,9 +287,9 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
       trial.device_model = select.Bytes(2);
       trial.round = select.Int(3);
       trial.sketch = select.Bytes(4);
-      std::optional<std::vector<int32_t>> decisions = JsonInt32List(ParseJson(select.Bytes(5)));
-      if (!decisions.has_value()) return Damaged(db, "decisions are no list of integers");
-      trial.decisions = *std::move(decisions);
+      std::optional<std::vector<int32_t>> configuration = JsonInt32List(ParseJson(select.Bytes(5)));
+      if (!configuration.has_value()) return Damaged(db, "decisions are no list of integers");
+      trial.configuration = *std::move(configuration);
       if (!select.IsNull(6)) trial.predicted = select.Real(6);
     }
   });

@@ -6,7 +6,7 @@
 //
 //   table     | key                                     | holds
 //   trials    | id                                      | run, workload_key, target, device_model, round, sketch,
-//   decisions (a
+//   configuration (a
 //             |                                         | JSON list), predicted
 //   searches  | run, workload_key, target, device_model | SearchMemory as JSON
 //   begun     | run                                     | BegunSearch
@@ -36,7 +36,7 @@ struct ProposedTrial {
   std::string workload_key, target, device_model;
   int64_t round = 0;  // of the search of its task, from 1; 0: before the first
   std::string sketch;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
   std::optional<double> predicted;
 };
 
@@ -44,7 +44,7 @@ struct ProposedTrial {
 struct SearchMemory {
   std::string workload_key, target, device_model;
   int64_t rounds = 0;
-  std::vector<std::pair<std::string, std::vector<int32_t>>> samples;  // sketch and decisions, the oldest first
+  std::vector<std::pair<std::string, std::vector<int32_t>>> samples;  // sketch and configuration, the oldest first
   std::vector<std::string> listed, large;                             // sketches
   bool exhausted = false;                                             // it found less than it was asked for
   bool operator==(const SearchMemory&) const = default;

@@ -47,8 +47,8 @@ std::string ErrorInvalidity(const MeasureError& error) {
 Json Configuration(const TuningRecord& record, const T4Options& options) {
   Json configuration = {{"sketch", record.sketch}};
   const std::vector<std::string> names = options.names ? options.names(record) : std::vector<std::string>();
-  for (size_t i = 0; i < record.decisions.size(); ++i)
-    configuration[i < names.size() ? names[i] : absl::StrCat("decision ", i)] = record.decisions[i];
+  for (size_t i = 0; i < record.configuration.size(); ++i)
+    configuration[i < names.size() ? names[i] : absl::StrCat("parameter ", i)] = record.configuration[i];
   return configuration;
 }
 

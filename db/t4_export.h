@@ -14,7 +14,7 @@ namespace diapason {
 
 struct T4Options {
   ExportOptions records;
-  // Names of a record's decisions, which only the search spaces know. Decisions without a name get their position.
+  // Names of a record's parameters, which only the search spaces know. Those without a name get their position.
   std::function<std::vector<std::string>(const TuningRecord& record)> names;
 };
 

@@ -48,14 +48,14 @@ struct SpaceState {
 
 struct Measured {
   int space;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
   double seconds;  // 0: fails
   uint64_t hash;
 };
 
 struct Sampled {
   int space;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
 };
 
 // Candidates of the population that go into the round, in order.
@@ -106,10 +106,10 @@ class TaskSearch::Impl {
   std::vector<Candidate> NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested);
   Candidate Default();
 
-  void AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
-    const uint64_t hash = CandidateHash(space_->space(space).name(), decisions);
+  void AddMeasured(int space, absl::Span<const int32_t> configuration, double seconds) {
+    const uint64_t hash = CandidateHash(space_->space(space).name(), configuration);
     if (proposed_.insert(hash).second) ++states_[space].measured;
-    Measured measured{space, {decisions.begin(), decisions.end()}, seconds, hash};
+    Measured measured{space, {configuration.begin(), configuration.end()}, seconds, hash};
     measured_[hash] = std::move(measured);
     summary_is_old_ = true;
   }
@@ -135,7 +135,7 @@ class TaskSearch::Impl {
   void Summarise();
   std::vector<double> Shares() const;
   void First(const Ranker* ranker);
-  void Append(int space, absl::Span<const int32_t> decisions);
+  void Append(int space, absl::Span<const int32_t> configuration);
   void AddSamples(const Ranker* ranker);
   void Next(int generation, const Ranker* ranker);
   void ListIfSmall(int space);
@@ -226,33 +226,33 @@ void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
   first_prior_ = population_.size();
   for (const Sampled& one : priors_)
-    if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions)))
-      Append(one.space, one.decisions);
+    if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.configuration)))
+      Append(one.space, one.configuration);
   end_prior_ = population_.size();
   suggested_hashes_.clear();
   for (const Suggestion& one : suggested_) {
-    suggested_hashes_.insert(CandidateHash(space_->space(one.space).name(), one.decisions));
-    Append(one.space, one.decisions);
+    suggested_hashes_.insert(CandidateHash(space_->space(one.space).name(), one.configuration));
+    Append(one.space, one.configuration);
   }
   for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
   const int seeds =
       std::min(static_cast<int>(ranking_.size()), static_cast<int>(options_.population * options_.measured_share));
-  for (int i = 0; i < seeds; ++i) Append(ranking_[i]->space, ranking_[i]->decisions);
+  for (int i = 0; i < seeds; ++i) Append(ranking_[i]->space, ranking_[i]->configuration);
   for (int i = 0; i < space_->size(); ++i) {
     if (!states_[i].listed) continue;
     const size_t holes = static_cast<size_t>(space_->space(i).size());
     const size_t count = holes == 0 ? 1 : states_[i].all.size() / holes;
     for (size_t j = 0; j < count; ++j) Append(i, absl::MakeConstSpan(states_[i].all).subspan(j * holes, holes));
   }
-  for (const Sampled& sample : samples_) Append(sample.space, sample.decisions);
+  for (const Sampled& sample : samples_) Append(sample.space, sample.configuration);
   population_.Evaluate(0, ranker, task_, options_.threads);
   AddSamples(ranker);
   first_generation_ = population_.size();
 }
 
-void TaskSearch::Impl::Append(int space, absl::Span<const int32_t> decisions) {
+void TaskSearch::Impl::Append(int space, absl::Span<const int32_t> configuration) {
   population_.Extend(1);
-  population_.Set(population_.size() - 1, space, decisions);
+  population_.Set(population_.size() - 1, space, configuration);
 }
 
 // New samples of all spaces that are not listed, kept for later rounds too.
@@ -268,13 +268,13 @@ void TaskSearch::Impl::AddSamples(const Ranker* ranker) {
   const int first = population_.size(), count = static_cast<int>(space_of.size());
   population_.Extend(count);
   ParallelFor(options_.threads, (count + kChunk - 1) / kChunk, [&](int chunk) {
-    std::vector<int32_t> values, decisions;
+    std::vector<int32_t> values, configuration;
     for (int i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
       Random random(options_.seed, task_, round_ << 8, i);
       const Space& space = space_->space(space_of[i]);
-      decisions.resize(space.size());
-      SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
-      population_.Set(first + i, space_of[i], decisions);
+      configuration.resize(space.size());
+      SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
+      population_.Set(first + i, space_of[i], configuration);
     }
   });
   stats_.sampled += count;
@@ -284,7 +284,8 @@ void TaskSearch::Impl::AddSamples(const Ranker* ranker) {
   std::vector<int> fresh(states_.size());
   for (int i = first; i < population_.size(); ++i) {
     ++fresh[population_.space(i)];
-    samples_.push_back({population_.space(i), {population_.decisions(i).begin(), population_.decisions(i).end()}});
+    samples_.push_back(
+        {population_.space(i), {population_.configuration(i).begin(), population_.configuration(i).end()}});
   }
   while (static_cast<int>(samples_.size()) > options_.population) samples_.pop_front();
   // A space of which fewer than half of the samples were new is small, or nearly so.
@@ -320,11 +321,11 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
       Random random(options_.seed, task_, (round_ << 8) + static_cast<uint64_t>(generation), i);
       const int parent = draw(&random);
       const Space& space = space_->space(population_.space(parent));
-      child.assign(population_.decisions(parent).begin(), population_.decisions(parent).end());
+      child.assign(population_.configuration(parent).begin(), population_.configuration(parent).end());
       const int other = draw(&random);
       if (random.Uniform() >= options_.mutation && population_.space(other) == population_.space(parent) &&
           other != parent)
-        Crossover(space, &random, population_.decisions(other), absl::MakeSpan(child));
+        Crossover(space, &random, population_.configuration(other), absl::MakeSpan(child));
       else if (!Mutate(space, &random, absl::MakeSpan(child), &values))
         continue;
       population_.Set(base + i, population_.space(parent), child);
@@ -368,7 +369,7 @@ void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
     for (int attempt = 0; attempt < 8; ++attempt) {
       const Measured& parent = i % 2 == 1 ? ParentElsewhere(&random) : *ranking_[random.Below(parents)];
       const Space& space = space_->space(parent.space);
-      child = parent.decisions;
+      child = parent.configuration;
       for (uint32_t changes = 1 + random.Below(2); changes > 0; --changes)
         Mutate(space, &random, absl::MakeSpan(child), &values);
       if (proposed_.contains(CandidateHash(space.name(), child))) continue;
@@ -425,7 +426,7 @@ std::vector<int> TaskSearch::Impl::BestFirst(std::vector<int> candidates, size_t
 bool TaskSearch::Impl::IsCrowded(int i, const Picks& picks) const {
   const auto near = [&](int pick) {
     return population_.space(pick) == population_.space(i) &&
-           !Differ(population_.decisions(pick), population_.decisions(i), 1);
+           !Differ(population_.configuration(pick), population_.configuration(i), 1);
   };
   return std::count_if(picks.all().begin(), picks.all().end(), near) >= kNeighbours;
 }
@@ -520,7 +521,7 @@ std::vector<int> TaskSearch::Impl::Pick(int k) const {
 Candidate TaskSearch::Impl::Propose(int i, const Ranker* ranker) {
   const int space = population_.space(i);
   Candidate candidate{space,
-                      {population_.decisions(i).begin(), population_.decisions(i).end()},
+                      {population_.configuration(i).begin(), population_.configuration(i).end()},
                       population_.hash(i),
                       population_.analytic_seconds(i),
                       population_.analytic_seconds(i)};
@@ -565,7 +566,7 @@ SearchMemory TaskSearch::Impl::memory() const {
   SearchMemory memory;
   memory.rounds = static_cast<int64_t>(round_);
   for (const Sampled& sample : samples_)
-    memory.samples.emplace_back(space_->space(sample.space).name(), sample.decisions);
+    memory.samples.emplace_back(space_->space(sample.space).name(), sample.configuration);
   for (int i = 0; i < space_->size(); ++i) {
     if (states_[i].listed) memory.listed.push_back(space_->space(i).name());
     if (states_[i].large) memory.large.push_back(space_->space(i).name());
@@ -576,9 +577,9 @@ SearchMemory TaskSearch::Impl::memory() const {
 void TaskSearch::Impl::Remember(const SearchMemory& memory) {
   SkipRounds(static_cast<uint64_t>(std::max<int64_t>(0, memory.rounds)));
   samples_.clear();
-  for (const auto& [sketch, decisions] : memory.samples) {
+  for (const auto& [sketch, configuration] : memory.samples) {
     const int space = space_->Find(sketch);
-    if (IsCandidate(*space_, space, decisions)) samples_.push_back({space, decisions});
+    if (IsCandidate(*space_, space, configuration)) samples_.push_back({space, configuration});
   }
   for (const std::string& sketch : memory.large)
     if (const int space = space_->Find(sketch); space >= 0) states_[space].large = true;
@@ -604,8 +605,8 @@ std::vector<Candidate> TaskSearch::NextRound(const Ranker* ranker, int k, const 
   return impl_->NextRound(ranker, k, suggested);
 }
 Candidate TaskSearch::Default() { return impl_->Default(); }
-void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
-  impl_->AddMeasured(space, decisions, seconds);
+void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> configuration, double seconds) {
+  impl_->AddMeasured(space, configuration, seconds);
 }
 void TaskSearch::AddKnown(uint64_t hash) { impl_->AddKnown(hash); }
 void TaskSearch::AddProposed(int space, uint64_t hash) { impl_->AddProposed(space, hash); }

@@ -1,6 +1,6 @@
 // The search of one task: which candidates of its spaces to measure next.
 //
-// Ansor's evolutionary search (OSDI 2020, section 5.1) on decision vectors: each round samples all spaces, joins the
+// Ansor's evolutionary search (OSDI 2020, section 5.1) on configurations: each round samples all spaces, joins the
 // best measured candidates, evolves by mutation and crossover under the model's score, and proposes the best that were
 // not measured, with a share of random ones and of neighbours of the best that the model has no say in. Differences:
 // crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards,
@@ -60,7 +60,7 @@ class TaskSearch {
   Candidate Default();
 
   // A candidate's median, or 0 when it fails. Once more for the same one: replaces it (a fast one that proved wrong).
-  void AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds);
+  void AddMeasured(int space, absl::Span<const int32_t> configuration, double seconds);
   // Never proposes the candidate of that hash (measured in a space that no longer exists).
   void AddKnown(uint64_t hash);
   // A search before this one has proposed it.

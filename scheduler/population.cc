@@ -26,7 +26,7 @@ Population::Population(const TaskSpace* spaces) : spaces_(spaces) {
 
 void Population::Clear() {
   space_.clear();
-  decisions_.clear();
+  configuration_.clear();
   hash_.clear();
   analytic_.clear();
   score_.clear();
@@ -36,17 +36,17 @@ void Population::Clear() {
 void Population::Extend(int count) {
   const size_t size = space_.size() + static_cast<size_t>(count);
   space_.resize(size, -1);
-  decisions_.resize(size * static_cast<size_t>(stride_));
+  configuration_.resize(size * static_cast<size_t>(stride_));
   hash_.resize(size);
   analytic_.resize(size);
   score_.resize(size, -std::numeric_limits<double>::infinity());
 }
 
-void Population::Set(int slot, int space, absl::Span<const int32_t> decisions) {
+void Population::Set(int slot, int space, absl::Span<const int32_t> configuration) {
   space_[slot] = space;
-  int32_t* to = decisions_.data() + static_cast<size_t>(slot) * stride_;
-  if (to != decisions.data()) std::copy(decisions.begin(), decisions.end(), to);
-  hash_[slot] = CandidateHash(spaces_->space(space).name(), decisions);
+  int32_t* to = configuration_.data() + static_cast<size_t>(slot) * stride_;
+  if (to != configuration.data()) std::copy(configuration.begin(), configuration.end(), to);
+  hash_[slot] = CandidateHash(spaces_->space(space).name(), configuration);
 }
 
 void Population::Compact(int first) {
@@ -56,13 +56,13 @@ void Population::Compact(int first) {
     if (to != from) {
       space_[to] = space_[from];
       hash_[to] = hash_[from];
-      std::copy_n(decisions_.begin() + static_cast<std::ptrdiff_t>(from) * stride_, stride_,
-                  decisions_.begin() + static_cast<std::ptrdiff_t>(to) * stride_);
+      std::copy_n(configuration_.begin() + static_cast<std::ptrdiff_t>(from) * stride_, stride_,
+                  configuration_.begin() + static_cast<std::ptrdiff_t>(to) * stride_);
     }
     ++to;
   }
   space_.resize(to);
-  decisions_.resize(static_cast<size_t>(to) * stride_);
+  configuration_.resize(static_cast<size_t>(to) * stride_);
   hash_.resize(to);
   analytic_.resize(to);
   score_.resize(to);
@@ -78,7 +78,7 @@ void Population::EvaluateChunk(int begin, int end, const Ranker* ranker, uint64_
   Metrics metrics;
   for (int row = 0; row < rows; ++row) {
     const int i = begin + row;
-    spaces_->space(space_[i]).Evaluate(decisions(i), &metrics);
+    spaces_->space(space_[i]).Evaluate(configuration(i), &metrics);
     std::memcpy(features.data() + static_cast<size_t>(row) * kNumFeatures, metrics.features, sizeof metrics.features);
     legal[row] = metrics.legal && metrics.seconds > 0 && std::isfinite(metrics.seconds);
     analytic_[i] = legal[row] ? metrics.seconds : 1;

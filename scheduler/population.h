@@ -21,8 +21,8 @@ class Population {
   int size() const { return static_cast<int>(space_.size()); }
 
   int space(int i) const { return space_[i]; }
-  absl::Span<const int32_t> decisions(int i) const {
-    return {decisions_.data() + static_cast<size_t>(i) * stride_, static_cast<size_t>(holes_[space_[i]])};
+  absl::Span<const int32_t> configuration(int i) const {
+    return {configuration_.data() + static_cast<size_t>(i) * stride_, static_cast<size_t>(holes_[space_[i]])};
   }
   uint64_t hash(int i) const { return hash_[i]; }
   double analytic_seconds(int i) const { return analytic_[i]; }
@@ -31,7 +31,7 @@ class Population {
 
   // Room for `count` candidates behind the others, to be filled by Set from any thread, each slot once (or never).
   void Extend(int count);
-  void Set(int slot, int space, absl::Span<const int32_t> decisions);
+  void Set(int slot, int space, absl::Span<const int32_t> configuration);
   // Closes the slots behind `first`: drops those not set and those that are there already, evaluates and scores the
   // rest. Without a ranker the score is the logarithm of the analytic speed.
   void Evaluate(int first, const Ranker* ranker, uint64_t task, int threads);
@@ -46,7 +46,7 @@ class Population {
   int stride_ = 0;          // most holes of any space
 
   std::vector<int> space_;  // -1: not set
-  std::vector<int32_t> decisions_;
+  std::vector<int32_t> configuration_;
   std::vector<uint64_t> hash_;
   std::vector<double> analytic_, score_;
   absl::flat_hash_set<uint64_t> seen_;

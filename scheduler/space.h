@@ -1,4 +1,4 @@
-// The search space of a task as numbers (docs/architecture.md decisions 11 and 12): what evolution, the cost model and
+// The search space of a task as numbers (docs/architecture.md, decisions 11 and 12): what evolution, the cost model and
 // the tuner see of it.
 #pragma once
 
@@ -36,16 +36,16 @@ class Space {
   // Name of a hole for people: "m.threads".
   virtual const std::string& hole_name(int hole) const = 0;
 
-  // Values for `hole` that keep every limit satisfiable given decisions[0, hole), ascending; never empty. decisions has
-  // size() elements; those at and behind `hole` are not read. `values` is cleared and filled.
-  virtual void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const = 0;
-  // Puts decisions[first..] back into their domains, moving each as little as possible, after decisions[0, first)
+  // Values for `hole` that keep every limit satisfiable given configuration[0, hole), ascending; never empty.
+  // configuration has size() elements; those at and behind `hole` are not read. `values` is cleared and filled.
+  virtual void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const = 0;
+  // Puts configuration[first..] back into its domains, moving each as little as possible, after configuration[0, first)
   // changed. The result is legal.
-  virtual void Clamp(int first, absl::Span<int32_t> decisions) const = 0;
-  virtual void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const = 0;
-  // The schedule, with its numbers filled in. REQUIRES: decisions are legal.
-  virtual Schedule Instantiate(absl::Span<const int32_t> decisions) const = 0;
-  // Decisions of a sensible candidate without any search; legal.
+  virtual void Clamp(int first, absl::Span<int32_t> configuration) const = 0;
+  virtual void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const = 0;
+  // The schedule, with its numbers filled in. REQUIRES: the configuration is legal.
+  virtual Schedule Instantiate(absl::Span<const int32_t> configuration) const = 0;
+  // The configuration of a sensible candidate without any search; legal.
   virtual std::vector<int32_t> Default() const = 0;
   // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a
   // default.

@@ -41,7 +41,7 @@ double TaskState::weight() const {
 
 Sample TaskState::SampleOf(const TrialResult& result) const {
   Metrics metrics;
-  space_->space(result.space).Evaluate(result.decisions, &metrics);
+  space_->space(result.space).Evaluate(result.configuration, &metrics);
   return {key_,
           result.hash,
           {metrics.features, metrics.features + kNumFeatures},
@@ -49,13 +49,13 @@ Sample TaskState::SampleOf(const TrialResult& result) const {
           result.ran() ? result.seconds : 0};
 }
 
-std::optional<Candidate> TaskState::Find(const std::string& sketch, const std::vector<int32_t>& decisions) const {
+std::optional<Candidate> TaskState::Find(const std::string& sketch, const std::vector<int32_t>& configuration) const {
   const int space = space_->Find(sketch);
-  if (!IsCandidate(*space_, space, decisions)) return std::nullopt;
+  if (!IsCandidate(*space_, space, configuration)) return std::nullopt;
   Candidate candidate;
   candidate.space = space;
-  candidate.decisions = decisions;
-  candidate.hash = CandidateHash(sketch, decisions);
+  candidate.configuration = configuration;
+  candidate.hash = CandidateHash(sketch, configuration);
   return candidate;
 }
 
@@ -72,8 +72,8 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
     result.samples = static_cast<int>(timing->samples.size());
   }
   const int space = space_->Find(record.sketch);
-  result.hash = CandidateHash(record.sketch, record.decisions);
-  if (!IsCandidate(*space_, space, record.decisions)) {
+  result.hash = CandidateHash(record.sketch, record.configuration);
+  if (!IsCandidate(*space_, space, record.configuration)) {
     if (lent_) {
       to_know_.push_back(result.hash);
     } else {
@@ -83,7 +83,7 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
     return true;
   }
   result.space = space;
-  result.decisions = record.decisions;
+  result.configuration = record.configuration;
   samples->push_back(Add(std::move(result)));
   return true;
 }
@@ -94,7 +94,7 @@ Sample TaskState::Add(TrialResult result) {
   if (lent_) {
     kept_back_.push_back(static_cast<int>(results_.size()));
   } else {
-    search_->AddMeasured(result.space, result.decisions, sample.seconds);
+    search_->AddMeasured(result.space, result.configuration, sample.seconds);
   }
   Insert(std::move(result));
   return sample;
@@ -132,7 +132,7 @@ std::optional<Sample> TaskState::SetVerdict(int index, bool ok) {
   if (lent_) {
     kept_back_.push_back(index);
   } else {
-    search_->AddMeasured(result.space, result.decisions, 0);
+    search_->AddMeasured(result.space, result.configuration, 0);
   }
   return SampleOf(result);
 }
@@ -147,7 +147,7 @@ void TaskState::EndSearch() {
   lent_ = false;
   for (int index : kept_back_) {
     const TrialResult& result = results_[index];
-    search_->AddMeasured(result.space, result.decisions, result.ran() ? result.seconds : 0);
+    search_->AddMeasured(result.space, result.configuration, result.ran() ? result.seconds : 0);
   }
   for (uint64_t hash : to_release_) search_->Release(hash);
   for (uint64_t hash : to_know_) search_->AddKnown(hash);
@@ -172,8 +172,8 @@ TuningRecord TaskState::RecordOf(const Candidate& candidate, const Schedule& sch
   record.rewrite = schedule.rewrite.ToString();
   record.sketch = space_->space(candidate.space).name();
   record.schedule = bytes;
-  record.decisions = candidate.decisions;
-  record.decision_hash = candidate.hash;
+  record.configuration = candidate.configuration;
+  record.configuration_hash = candidate.hash;
   if (candidate.predicted_seconds > 0 && std::isfinite(candidate.predicted_seconds))
     record.predicted = candidate.predicted_seconds;
   return record;
@@ -189,7 +189,7 @@ std::vector<Tuned> TaskState::Fastest() const {
   });
   FewTuned fastest;
   for (size_t i = 0; i < order.size() && !fastest.full(); ++i)
-    fastest.Offer(results_[order[i]].sketch, results_[order[i]].decisions);
+    fastest.Offer(results_[order[i]].sketch, results_[order[i]].configuration);
   return fastest.tuned();
 }
 

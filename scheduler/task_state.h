@@ -20,7 +20,7 @@ struct TrialResult {
   int64_t record = 0;  // id in the history
   uint64_t hash = 0;
   int space = -1;  // -1: of a space that this version does not have
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
   std::string schedule;  // serialised; what is verified
   std::string sketch;
   double seconds = 0;  // 0: failed
@@ -57,7 +57,7 @@ class TaskState {
   void Remember(const SearchMemory& memory) { search_->Remember(memory); }
   SearchMemory memory() const { return search_->memory(); }
   // A candidate of today's spaces; nothing where these have no such one.
-  std::optional<Candidate> Find(const std::string& sketch, const std::vector<int32_t>& decisions) const;
+  std::optional<Candidate> Find(const std::string& sketch, const std::vector<int32_t>& configuration) const;
   // Takes it for proposed.
   void Adopt(const Candidate& candidate) { search_->AddProposed(candidate.space, candidate.hash); }
 

@@ -190,7 +190,7 @@ class Tuner::Impl {
   std::vector<int64_t> next_trial_;
   std::vector<Finished> finished_;                           // not stored yet
   std::vector<Finished> stored_;                             // not concluded yet
-  std::map<std::pair<int, uint64_t>, TuningRecord> replay_;  // by task and decisions: what is not proposed yet
+  std::map<std::pair<int, uint64_t>, TuningRecord> replay_;  // by task and configuration: what is not proposed yet
   std::vector<int64_t> to_replay_;                           // of each task: how many these are
   std::map<int64_t, TuningRecord> replayed_;                 // by record: of the results that were replayed
   bool trials_over_ = false;                                 // no trial is sent any more

@@ -27,7 +27,7 @@ std::vector<Proposal> Tuner::Impl::Replay(int task, std::vector<Proposal> propos
   int64_t order = next_request_;
   for (Proposal& proposal : proposals) {
     proposal.order = order++;
-    auto known = replay_.find({task, proposal.record.decision_hash});
+    auto known = replay_.find({task, proposal.record.configuration_hash});
     if (known == replay_.end()) {
       unknown.push_back(std::move(proposal));
       continue;

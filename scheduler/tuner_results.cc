@@ -134,9 +134,9 @@ void Tuner::Impl::Conclude() {
     TaskState& task = *tasks_[one.task];
     TrialResult result;
     result.record = record.id;
-    result.hash = record.decision_hash;
+    result.hash = record.configuration_hash;
     result.space = one.space;
-    result.decisions = record.decisions;
+    result.configuration = record.configuration;
     result.schedule = record.schedule;
     result.sketch = record.sketch;
     if (const Timing* timing = record.timing()) {
@@ -271,7 +271,7 @@ absl::Status Tuner::Impl::Lost(Pending pending, const MeasureOutcome& outcome, s
   }
   --trials_pending_[task];
   scheduler_->Lost(scheduled_as_[task]);
-  tasks_[task]->Release(pending.proposal.record.decision_hash);
+  tasks_[task]->Release(pending.proposal.record.configuration_hash);
   return absl::OkStatus();
 }
 

@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<Tuner::Impl::Restored>> Tuner::Impl::LoadRecords(int6
       if (!SpeaksOfCandidate(record.outcome)) continue;
       if (record.created_at < continued_from) {
         all.push_back({task->id(), std::move(record)});
-      } else if (replay_.try_emplace({task->id(), record.decision_hash}, record).second) {
+      } else if (replay_.try_emplace({task->id(), record.configuration_hash}, record).second) {
         ++to_replay_[task->id()];
       }
     }
@@ -90,14 +90,14 @@ absl::StatusOr<Tuner::Impl::UnderWay> Tuner::Impl::LoadRounds(const std::vector<
     if (memory.exhausted) scheduler_->Exhaust(scheduled_as_[id]);
   }
   std::set<std::pair<int, uint64_t>> seen;
-  for (const Restored& one : records) seen.emplace(one.task, one.record.decision_hash);
+  for (const Restored& one : records) seen.emplace(one.task, one.record.configuration_hash);
   ASSIGN_OR_RETURN(const std::vector<ProposedTrial> trials, options_.rounds->Load(options_.rounds_run));
   for (const ProposedTrial& trial : trials) {
     const int id = task_of(trial);
     if (id < 0) continue;
     TaskState& task = *tasks_[id];
     task.SkipRounds(trial.round);
-    const std::optional<Candidate> candidate = task.Find(trial.sketch, trial.decisions);
+    const std::optional<Candidate> candidate = task.Find(trial.sketch, trial.configuration);
     if (!candidate.has_value()) continue;
     task.Adopt(*candidate);
     if (!seen.emplace(id, candidate->hash).second) continue;
@@ -130,8 +130,8 @@ absl::Status Tuner::Impl::Resume() {
   // A default that was lost is proposed by the search like any other.
   std::set<std::pair<int, uint64_t>> there;
   std::set<int> tried;
-  for (const Restored& one : records) there.emplace(one.task, one.record.decision_hash), tried.insert(one.task);
-  for (const auto& [id, proposal] : under_way_) there.emplace(id, proposal.record.decision_hash);
+  for (const Restored& one : records) there.emplace(one.task, one.record.configuration_hash), tried.insert(one.task);
+  for (const auto& [id, proposal] : under_way_) there.emplace(id, proposal.record.configuration_hash);
   for (int id : tried) {
     const uint64_t hash = tasks_[id]->default_candidate().hash;
     if (!there.contains({id, hash})) tasks_[id]->Release(hash);
@@ -168,7 +168,7 @@ std::vector<ProposedTrial> Tuner::Impl::Noted(int task, int64_t round, const std
   std::vector<ProposedTrial> trials;
   for (const Proposal& proposal : proposals) {
     trials.push_back({tasks_[task]->task().workload_key, options_.target.ToString(), options_.facts.model, round,
-                      proposal.record.sketch, proposal.record.decisions, proposal.record.predicted});
+                      proposal.record.sketch, proposal.record.configuration, proposal.record.predicted});
   }
   return trials;
 }

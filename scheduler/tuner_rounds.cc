@@ -16,7 +16,7 @@ constexpr double kPlannedRate = 3, kPlannedGpuRate = 12;
 }  // namespace
 
 Proposal MakeProposal(const TaskState& task, const Candidate& candidate) {
-  const Schedule schedule = task.space().space(candidate.space).Instantiate(candidate.decisions);
+  const Schedule schedule = task.space().space(candidate.space).Instantiate(candidate.configuration);
   return {task.RecordOf(candidate, schedule, SerializeSchedule(schedule)), candidate.space, 0};
 }
 

@@ -15,7 +15,8 @@ constexpr int kFirstShare = 4, kLaterShare = 16;
 
 std::vector<Tuned> FastestOf(const std::vector<TuningRecord>& ranked) {
   FewTuned fastest;
-  for (size_t i = 0; i < ranked.size() && !fastest.full(); ++i) fastest.Offer(ranked[i].sketch, ranked[i].decisions);
+  for (size_t i = 0; i < ranked.size() && !fastest.full(); ++i)
+    fastest.Offer(ranked[i].sketch, ranked[i].configuration);
   return fastest.tuned();
 }
 
@@ -65,7 +66,7 @@ std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
   const TaskState& task = *tasks_[id];
   std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned, task.task().workload_key);
   std::erase_if(suggestions, [&task](const Suggestion& one) {
-    return task.Proposed(CandidateHash(task.space().space(one.space).name(), one.decisions));
+    return task.Proposed(CandidateHash(task.space().space(one.space).name(), one.configuration));
   });
   const bool first = static_cast<int>(task.results().size()) < 2 * trials;
   const auto most = static_cast<size_t>(std::max(1, trials / (first ? kFirstShare : kLaterShare)));

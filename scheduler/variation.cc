@@ -7,11 +7,12 @@
 
 namespace diapason {
 
-void SampleDecisions(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values) {
+void SampleConfiguration(const Space& space, Random* random, absl::Span<int32_t> configuration,
+                         std::vector<int32_t>* values) {
   for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, decisions, values);
+    space.Domain(hole, configuration, values);
     DIAPASON_CHECK(!values->empty());
-    decisions[hole] = (*values)[random->Below(static_cast<uint32_t>(values->size()))];
+    configuration[hole] = (*values)[random->Below(static_cast<uint32_t>(values->size()))];
   }
 }
 
@@ -33,48 +34,48 @@ int32_t OtherValue(const std::vector<int32_t>& values, int32_t old, Random* rand
 
 }  // namespace
 
-bool Mutate(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values) {
+bool Mutate(const Space& space, Random* random, absl::Span<int32_t> configuration, std::vector<int32_t>* values) {
   const int holes = space.size();
   if (holes == 0) return false;
   const int first = static_cast<int>(random->Below(static_cast<uint32_t>(holes)));
   for (int i = 0; i < holes; ++i) {
     const int hole = (first + i) % holes;
-    space.Domain(hole, decisions, values);
+    space.Domain(hole, configuration, values);
     if (values->size() < 2) continue;
-    decisions[hole] = OtherValue(*values, decisions[hole], random);
-    if (hole + 1 < holes) space.Clamp(hole + 1, decisions);
+    configuration[hole] = OtherValue(*values, configuration[hole], random);
+    if (hole + 1 < holes) space.Clamp(hole + 1, configuration);
     return true;
   }
   return false;
 }
 
-void Crossover(const Space& space, Random* random, absl::Span<const int32_t> other, absl::Span<int32_t> decisions) {
+void Crossover(const Space& space, Random* random, absl::Span<const int32_t> other, absl::Span<int32_t> configuration) {
   const int holes = space.size();
   if (holes < 2) return;
   if (random->Below(2) == 0) {
     const int cut = 1 + static_cast<int>(random->Below(static_cast<uint32_t>(holes - 1)));
-    for (int hole = cut; hole < holes; ++hole) decisions[hole] = other[hole];
-    space.Clamp(cut, decisions);
+    for (int hole = cut; hole < holes; ++hole) configuration[hole] = other[hole];
+    space.Clamp(cut, configuration);
     return;
   }
   const uint64_t mask = random->Next();
   for (int hole = 0; hole < holes; ++hole)
-    if (mask >> (hole % 64) & 1) decisions[hole] = other[hole];
-  space.Clamp(0, decisions);
+    if (mask >> (hole % 64) & 1) configuration[hole] = other[hole];
+  space.Clamp(0, configuration);
 }
 
 bool Enumerate(const Space& space, int limit, std::vector<int32_t>* out) {
   out->clear();
   const int holes = space.size();
-  std::vector<int32_t> decisions(holes);
+  std::vector<int32_t> configuration(holes);
   std::vector<std::vector<int32_t>> domains(holes);
   std::vector<size_t> at(holes);
   int hole = 0, found = 0;
-  if (holes > 0) space.Domain(0, absl::MakeSpan(decisions), &domains[0]);
+  if (holes > 0) space.Domain(0, absl::MakeSpan(configuration), &domains[0]);
   while (hole >= 0) {
     if (hole == holes) {  // a whole vector
       if (++found > limit) return false;
-      out->insert(out->end(), decisions.begin(), decisions.end());
+      out->insert(out->end(), configuration.begin(), configuration.end());
       --hole;
       continue;
     }
@@ -82,8 +83,8 @@ bool Enumerate(const Space& space, int limit, std::vector<int32_t>* out) {
       at[hole--] = 0;
       continue;
     }
-    decisions[hole] = domains[hole][at[hole]++];
-    if (++hole < holes) space.Domain(hole, absl::MakeSpan(decisions), &domains[hole]);
+    configuration[hole] = domains[hole][at[hole]++];
+    if (++hole < holes) space.Domain(hole, absl::MakeSpan(configuration), &domains[hole]);
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Ways to make a decision vector: sampling, mutation, crossover, enumeration. All results are legal by construction.
+// Ways to make a configuration: sampling, mutation, crossover, enumeration. All results are legal by construction.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace diapason {
 // `values` is scratch space, kept by the caller so that no call allocates.
 
 // Each hole uniformly from its domain, in order.
-void SampleDecisions(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values);
+void SampleConfiguration(const Space& space, Random* random, absl::Span<int32_t> configuration,
+                         std::vector<int32_t>* values);
 
 // Redraws one hole that has a choice (half the time a neighbouring value, else any other) and clamps those behind it.
 // False, and nothing changed, when no hole has a choice.
-bool Mutate(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values);
+bool Mutate(const Space& space, Random* random, absl::Span<int32_t> configuration, std::vector<int32_t>* values);
 
-// Takes into `decisions` some holes of `other`: those behind a cut, or each with a chance of a half.
-void Crossover(const Space& space, Random* random, absl::Span<const int32_t> other, absl::Span<int32_t> decisions);
+// Takes into `configuration` some holes of `other`: those behind a cut, or each with a chance of a half.
+void Crossover(const Space& space, Random* random, absl::Span<const int32_t> other, absl::Span<int32_t> configuration);
 
-// All decision vectors one behind the other, if there are at most `limit`; else false.
+// All configurations one behind the other, if there are at most `limit`; else false.
 bool Enumerate(const Space& space, int limit, std::vector<int32_t>* out);
 
 }  // namespace diapason

@@ -31,11 +31,11 @@ std::optional<Suggestion> Fit(const TaskSpace& spaces, const Tuned& tuned) {
   const int found = spaces.Find(tuned.sketch);
   if (found < 0) return std::nullopt;
   const Space& space = spaces.space(found);
-  if (static_cast<int>(tuned.decisions.size()) != space.size()) return std::nullopt;
-  Suggestion suggestion{found, tuned.decisions};
-  space.Clamp(0, absl::MakeSpan(suggestion.decisions));
+  if (static_cast<int>(tuned.configuration.size()) != space.size()) return std::nullopt;
+  Suggestion suggestion{found, tuned.configuration};
+  space.Clamp(0, absl::MakeSpan(suggestion.configuration));
   Metrics metrics;
-  space.Evaluate(suggestion.decisions, &metrics);
+  space.Evaluate(suggestion.configuration, &metrics);
   if (!metrics.legal) return std::nullopt;
   return suggestion;
 }
@@ -87,7 +87,7 @@ std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, 
     for (const auto& [distance, workload] : nearest) {
       if (rank >= workload->best.size()) continue;
       std::optional<Suggestion> suggestion = Fit(space, workload->best[rank]);
-      if (suggestion && seen.insert({suggestion->space, suggestion->decisions}).second)
+      if (suggestion && seen.insert({suggestion->space, suggestion->configuration}).second)
         suggestions.push_back(*std::move(suggestion));
     }
   }

@@ -1,4 +1,4 @@
-// What was found for similar workloads, as first candidates of a task: the same sketch with the same decisions, put
+// What was found for similar workloads, as first candidates of a task: the same sketch with the same configuration, put
 // into this task's domains. A convolution with another epilogue has nearly the same best schedule, one with half the
 // pixels and twice the channels often a near one.
 #pragma once
@@ -26,10 +26,10 @@ TaskShape ShapeOf(const ComputeDag& dag);
 // Sum of the differences of the extents, in powers of two; infinity between kinds.
 double Distance(const TaskShape& a, const TaskShape& b);
 
-// A candidate by its sketch's name and decisions, as records have it.
+// A candidate by its sketch's name and configuration, as records have it.
 struct Tuned {
   std::string sketch;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
 };
 
 // A workload that was tuned: its fastest candidates, the fastest first.
@@ -42,7 +42,7 @@ struct TunedWorkload {
 // A candidate of a task that comes from another.
 struct Suggestion {
   int space = 0;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
 };
 
 // How many candidates of a workload are worth handing on, and how many of them of one sketch.
@@ -52,8 +52,8 @@ class FewTuned {
  public:
   bool full() const { return static_cast<int>(tuned_.size()) == kTunedOfWorkload; }
   // REQUIRES: not full.
-  void Offer(const std::string& sketch, const std::vector<int32_t>& decisions) {
-    if (++of_sketch_[sketch] <= kTunedOfSketch) tuned_.push_back({sketch, decisions});
+  void Offer(const std::string& sketch, const std::vector<int32_t>& configuration) {
+    if (++of_sketch_[sketch] <= kTunedOfSketch) tuned_.push_back({sketch, configuration});
   }
   const std::vector<Tuned>& tuned() const { return tuned_; }
 
@@ -68,7 +68,7 @@ inline constexpr double kFarthestWorkload = 8;
 
 // The candidates of the nearest of `tuned`, as candidates of `space`: in turns, the nearest workload and the fastest
 // candidate first. Nearest is the task's own workload, `workload_key`, tuned elsewhere: many others can have its shape.
-// What has no sketch of that name and number of decisions here, or is not legal when put into its
+// What has no sketch of that name and number of parameters here, or is not legal when put into its
 // domains, is left out. No two are equal.
 std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, const std::vector<TunedWorkload>& tuned,
                                 const std::string& workload_key);

@@ -75,7 +75,7 @@ absl::StatusOr<TaskKernels> CompileSchedule(const Task& task, const OutputPlace&
   TaskKernels kernels;
   ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, target.target, timeout));
   for (const KernelFunc& kernel : lowered.kernels) kernels.work.push_back(WorkOf(kernel));
-  kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.decisions, " "), "]");
+  kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.configuration, " "), "]");
   return kernels;
 }
 

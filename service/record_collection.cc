@@ -43,7 +43,7 @@ std::optional<double> CpuDistance(const Target& recorded, const ResolvedTarget& 
 
 std::vector<Tuned> WorthHandingOn(const std::vector<const TuningRecord*>& ranked) {
   FewTuned few;
-  for (size_t i = 0; i < ranked.size() && !few.full(); ++i) few.Offer(ranked[i]->sketch, ranked[i]->decisions);
+  for (size_t i = 0; i < ranked.size() && !few.full(); ++i) few.Offer(ranked[i]->sketch, ranked[i]->configuration);
   return few.tuned();
 }
 

@@ -18,8 +18,8 @@ void ToProto(const TuningRecord& record, v1::Record& message) {
   message.set_rewrite(record.rewrite);
   message.set_sketch(record.sketch);
   message.set_schedule(record.schedule);
-  *message.mutable_decisions() = {record.decisions.begin(), record.decisions.end()};
-  message.set_decision_hash(record.decision_hash);
+  *message.mutable_configuration() = {record.configuration.begin(), record.configuration.end()};
+  message.set_configuration_hash(record.configuration_hash);
   if (record.timing() != nullptr) ToProto(*record.timing(), *message.mutable_timing());
   if (record.error() != nullptr) ToProto(*record.error(), *message.mutable_error());
   if (record.predicted.has_value()) message.set_predicted(*record.predicted);
@@ -48,8 +48,8 @@ absl::StatusOr<TuningRecord> FromProto(const v1::Record& message) {
   record.rewrite = message.rewrite();
   record.sketch = message.sketch();
   record.schedule = message.schedule();
-  record.decisions = {message.decisions().begin(), message.decisions().end()};
-  record.decision_hash = message.decision_hash();
+  record.configuration = {message.configuration().begin(), message.configuration().end()};
+  record.configuration_hash = message.configuration_hash();
   if (message.has_timing() && message.timing().samples_size() > 0) {
     record.outcome = FromProto(message.timing());
   } else if (message.has_error()) {

@@ -170,7 +170,7 @@ bool Skeleton::is_thread(int stage, int loop) const {
   return position >= 0 && s.loops[s.order[position]].annotation == Annotation::kThreadX;
 }
 
-void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBounds* out) const {
+void Skeleton::InferLoops(int id, absl::Span<const int32_t> configuration, StageBounds* out) const {
   const StageState& stage = state_.stage(id);
   out->extent.assign(stage.loops.size(), 1);
   for (size_t l = 0; l < stage.loops.size(); ++l) {
@@ -178,7 +178,7 @@ void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBoun
     if (loop.origin == Loop::Origin::kAxis) {
       out->extent[l] = stage.is_spatial_axis(loop.axis) ? out->buffer[loop.axis] : stage.axis(loop.axis).extent;
     } else if (loop.origin == Loop::Origin::kReplica) {
-      out->extent[l] = std::max<int64_t>(1, loop.factor.Eval(decisions));
+      out->extent[l] = std::max<int64_t>(1, loop.factor.Eval(configuration));
     } else if (loop.origin == Loop::Origin::kFuse) {
       int64_t product = 1;
       for (int part : loop.fused) product *= out->extent[part];
@@ -187,7 +187,7 @@ void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBoun
     if (loop.pieces.empty()) continue;
     int64_t inner = 1;
     for (size_t p = 1; p < loop.pieces.size(); ++p) {
-      const int64_t factor = std::max<int64_t>(1, stage.loops[loop.pieces[p]].factor.Eval(decisions));
+      const int64_t factor = std::max<int64_t>(1, stage.loops[loop.pieces[p]].factor.Eval(configuration));
       out->extent[loop.pieces[p]] = factor;
       inner *= factor;
     }
@@ -430,30 +430,31 @@ bool Skeleton::IsCopyOfMemory(int id) const {
 }
 
 // One slot a stage of the pipeline, and no more than there are iterations.
-int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bounds& all) const {
+int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> configuration, const Bounds& all) const {
   const StageBounds& b = all.stages[id];
   const int parent = state_.stage(id).attach_stage;
   // Where reductions are carried, only copies of what is in memory come ahead.
   if (state_.stage(parent).carry.is_carried_by(parent) && !IsCopyOfMemory(id)) return 1;
-  const int64_t wanted = state_.stage(parent).pipeline.Eval(decisions);
+  const int64_t wanted = state_.stage(parent).pipeline.Eval(configuration);
   const int first = wanted > 1 ? PipelineStart(parent, b.attach_position) : -1;
   if (first < 0) return 1;
   int64_t iterations = 1;
   for (int p = first; p <= b.attach_position; ++p)
     iterations *= all.stages[parent].extent[state_.stage(parent).order[p]];
-  if (state_.stage(id).bulk) return std::min(std::max(wanted, state_.stage(id).bulk_tiles.Eval(decisions)), iterations);
+  if (state_.stage(id).bulk)
+    return std::min(std::max(wanted, state_.stage(id).bulk_tiles.Eval(configuration)), iterations);
   return std::min(wanted, iterations);
 }
 
-void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
-  InferStages(backwards_, decisions, all);
+void Skeleton::Infer(absl::Span<const int32_t> configuration, Bounds* all) const {
+  InferStages(backwards_, configuration, all);
 }
 
-void Skeleton::InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* all) const {
-  InferStages(kernel_backwards_[root], decisions, all);
+void Skeleton::InferKernel(int root, absl::Span<const int32_t> configuration, Bounds* all) const {
+  InferStages(kernel_backwards_[root], configuration, all);
 }
 
-void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* all) const {
+void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int32_t> configuration, Bounds* all) const {
   // Never fewer: what a larger skeleton allocated stays.
   if (all->stages.size() < static_cast<size_t>(state_.size())) all->stages.resize(state_.size());
   for (int id : stages) {
@@ -465,12 +466,12 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.core_row = stage.core_matrices ? 16 / BytesOf(stage.op.dtype) : 0;
     b.swizzled = false;
     b.bulk = stage.bulk;
-    b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(decisions);
-    b.row_alignment = stage.align_rows.Eval(decisions);
+    b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(configuration);
+    b.row_alignment = stage.align_rows.Eval(configuration);
     b.slots = 1;
-    b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(decisions));
+    b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(configuration));
     if (stage.attach == StageState::Attach::kAt) {
-      const int64_t choice = stage.attach_choice.Eval(decisions);
+      const int64_t choice = stage.attach_choice.Eval(configuration);
       b.attach_loop =
           stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
       b.attach_position = position_[stage.attach_stage][b.attach_loop];
@@ -487,15 +488,16 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     StageBounds& b = all->stages[id];
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
-      if (stage.core_matrices) WidenCoreMatrices(16 / BytesOf(stage.op.dtype), stage.core_width.Eval(decisions), &b);
-      if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, decisions, *all);
+      if (stage.core_matrices)
+        WidenCoreMatrices(16 / BytesOf(stage.op.dtype), stage.core_width.Eval(configuration), &b);
+      if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, configuration, *all);
     } else {
       for (size_t d = 0; d < b.buffer.size(); ++d) {
         b.buffer[d] = stage.op.axes[d].extent;
         if (stage.image_of >= 0) b.buffer[d] = ReachOf(all->stages[stage.image_of].region[d], b.buffer[d], *all);
       }
     }
-    InferLoops(id, decisions, &b);
+    InferLoops(id, configuration, &b);
     InferAxisTerms(id, all);
     PushRegions(id, all);
   }

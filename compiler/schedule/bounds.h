@@ -1,6 +1,6 @@
 // The numbers of a schedule: extents of loops, regions of attached stages, sizes of their buffers; from a State's
-// structure and the decisions, without building any expression. Lowering and the search's evaluation share this, and
-// tests hold it against what is counted on the lowered loop nest.
+// structure and the configuration, without building any expression. Lowering and the search's evaluation share this,
+// and tests hold it against what is counted on the lowered loop nest.
 //
 // Regions. A stage computed at a loop of its consumer holds, for each dimension, the coordinates
 //     offset + sum over levels of unit_l * i_l,   0 <= i_l < extent_l
@@ -119,10 +119,10 @@ class Skeleton {
   // The root of the kernel in which a stage is computed.
   int root_of(int stage) const { return root_[stage]; }
 
-  void Infer(absl::Span<const int32_t> decisions, Bounds* bounds) const;
+  void Infer(absl::Span<const int32_t> configuration, Bounds* bounds) const;
   // The same for the stages of one kernel alone. Stages of different kernels do not depend on each other; bounds of
   // others stay as they are.
-  void InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* bounds) const;
+  void InferKernel(int root, absl::Span<const int32_t> configuration, Bounds* bounds) const;
   // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it,
   // down to `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
   int PipelineStart(int stage, int position) const;
@@ -132,11 +132,11 @@ class Skeleton {
   bool SplitIndex(const Bounds& bounds, const Access& access, int dim, IndexTerms* terms) const;
 
  private:
-  void InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* bounds) const;
-  void InferLoops(int stage, absl::Span<const int32_t> decisions, StageBounds* out) const;
+  void InferStages(const std::vector<int>& stages, absl::Span<const int32_t> configuration, Bounds* bounds) const;
+  void InferLoops(int stage, absl::Span<const int32_t> configuration, StageBounds* out) const;
   void FinishRegion(int stage, Bounds* bounds) const;
   bool IsCopyOfMemory(int stage) const;
-  int64_t SlotsOf(int stage, absl::Span<const int32_t> decisions, const Bounds& bounds) const;
+  int64_t SlotsOf(int stage, absl::Span<const int32_t> configuration, const Bounds& bounds) const;
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;
   void LocalTerms(int stage, int loop, int64_t coefficient, const Bounds& bounds, Terms* terms) const;

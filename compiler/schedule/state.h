@@ -1,5 +1,5 @@
 // State: what replaying schedule steps on a dag gives (Ansor's State), structure only. Extents and regions are numbers
-// that follow from it and the decisions: compiler/schedule/bounds.h.
+// that follow from it and the configuration: compiler/schedule/bounds.h.
 #pragma once
 
 #include <memory>

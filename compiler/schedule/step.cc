@@ -64,10 +64,10 @@ std::string DagRewrite::ToString() const {
   return params.empty() ? name : absl::StrCat(name, "(", absl::StrJoin(params, ","), ")");
 }
 
-std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> decisions) {
+std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> configuration) {
   std::vector<Step> result = steps;
   for (Step& step : result)
-    for (Factor& factor : step.factors) factor = Factor::Of(static_cast<int32_t>(factor.Eval(decisions)));
+    for (Factor& factor : step.factors) factor = Factor::Of(static_cast<int32_t>(factor.Eval(configuration)));
   return result;
 }
 
@@ -104,7 +104,7 @@ std::string SerializeSchedule(const Schedule& schedule) {
     out->set_target(step.target);
     for (int value : step.ints) out->add_ints(value);
   }
-  for (int decision : schedule.decisions) proto.add_decisions(decision);
+  for (int value : schedule.configuration) proto.add_configuration(value);
   return proto.SerializeAsString();
 }
 
@@ -128,7 +128,7 @@ absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
     step.ints.assign(in.ints().begin(), in.ints().end());
     schedule.steps.push_back(std::move(step));
   }
-  schedule.decisions.assign(proto.decisions().begin(), proto.decisions().end());
+  schedule.configuration.assign(proto.configuration().begin(), proto.configuration().end());
   return schedule;
 }
 

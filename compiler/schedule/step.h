@@ -1,6 +1,6 @@
 // Schedules as lists of steps (Ansor's transform steps), over a rewrite of a task's dag.
 //
-// A step's numbers may be holes: products of decisions that a search fills in. A sketch is a list of steps with holes,
+// A step's numbers may be holes: products of parameters that a search fills in. A sketch is a list of steps with holes,
 // a candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the
 // rewrite's dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are
 // stable too: each stage numbers its loops as they are made (its axes first, spatial then reduce).
@@ -17,7 +17,7 @@
 
 namespace diapason {
 
-// value times the decisions of the holes.
+// value times the values of the holes.
 struct Factor {
   int32_t value = 1;
   std::array<int16_t, 6> holes{-1, -1, -1, -1, -1, -1};
@@ -30,11 +30,11 @@ struct Factor {
   }
   Factor operator*(const Factor& other) const;
   bool is_constant() const { return holes[0] < 0; }
-  int64_t Eval(absl::Span<const int32_t> decisions) const {
+  int64_t Eval(absl::Span<const int32_t> configuration) const {
     int64_t product = value;
     for (int16_t hole : holes) {
       if (hole < 0) break;
-      product *= decisions[hole];
+      product *= configuration[hole];
     }
     return product;
   }
@@ -165,13 +165,13 @@ struct DagRewrite {
 
 struct Schedule {
   DagRewrite rewrite;
-  std::string sketch;              // name of the sketch it came from, for people
-  std::vector<Step> steps;         // no holes
-  std::vector<int32_t> decisions;  // what filled the sketch's holes: for hashing, features, mutation
+  std::string sketch;                  // name of the sketch it came from, for people
+  std::vector<Step> steps;             // no holes
+  std::vector<int32_t> configuration;  // what filled the sketch's holes: for hashing, features, mutation
 };
 
 // Fills the holes of sketch steps.
-std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> decisions);
+std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> configuration);
 // One line a step, for people.
 std::string ToString(const Step& step);
 

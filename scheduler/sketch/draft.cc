@@ -39,7 +39,7 @@ Factor Draft::TileHole(const std::string& name, int64_t extent, int32_t limit, i
 
 Factor Draft::OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
   if (values.empty() && status_.ok())
-    status_ = absl::InvalidArgumentError(absl::StrCat("decision ", name, " has no value"));
+    status_ = absl::InvalidArgumentError(absl::StrCat("parameter ", name, " has no value"));
   if (values.empty()) return Factor::Of(1);
   if (values.size() == 1) return Factor::Of(values[0]);
   holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred, std::nullopt});
@@ -51,7 +51,7 @@ void Draft::AtLeast(const Factor& factor, int32_t least) {
   Hole& hole = holes_[factor.holes[0]];
   if (hole.values.back() < least) {
     if (status_.ok())
-      status_ = absl::InvalidArgumentError(absl::StrCat("decision ", hole.name, " has no value of ", least));
+      status_ = absl::InvalidArgumentError(absl::StrCat("parameter ", hole.name, " has no value of ", least));
     return;
   }
   std::erase_if(hole.values, [&](int32_t value) { return value < least; });

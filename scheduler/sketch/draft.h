@@ -11,8 +11,8 @@
 
 namespace diapason {
 
-// One decision left open. Candidate values in ascending order; limits of the target and padding narrow them further
-// (scheduler/sketch/sketch_space.h).
+// A tunable parameter: one number left open. Candidate values in ascending order; limits of the target and padding
+// narrow them further (scheduler/sketch/sketch_space.h).
 struct Hole {
   enum class Kind : uint8_t {
     kTile,    // factor of a split

@@ -16,7 +16,7 @@ std::vector<std::string> FeatureNames(const Target& target) {
   for (size_t i = 0; i < std::size(kTotalFeatureNames); ++i) {
     names[kTotalFeaturesAt + i] = absl::StrCat("all: ", kTotalFeatureNames[i]);
   }
-  for (int i = 0; i < kDecisionFeatures; ++i) names[kDecisionFeaturesAt + i] = absl::StrCat("decision ", i);
+  for (int i = 0; i < kParameterFeatures; ++i) names[kParameterFeaturesAt + i] = absl::StrCat("parameter ", i);
   return names;
 }
 

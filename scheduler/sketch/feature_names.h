@@ -5,7 +5,7 @@
 //   [0, 28)   the slowest kernel of the candidate
 //   [28, 56)  the second slowest
 //   [56, 60)  the candidate as a whole
-//   [60, 96)  its decisions
+//   [60, 96)  its configuration
 //
 // "log2" is the binary logarithm of one more than the number.
 #pragma once
@@ -21,8 +21,8 @@ namespace diapason {
 
 inline constexpr int kKernelFeatures = 28;
 inline constexpr int kTotalFeaturesAt = 2 * kKernelFeatures;
-inline constexpr int kDecisionFeaturesAt = kTotalFeaturesAt + 4;
-inline constexpr int kDecisionFeatures = kNumFeatures - kDecisionFeaturesAt;
+inline constexpr int kParameterFeaturesAt = kTotalFeaturesAt + 4;
+inline constexpr int kParameterFeatures = kNumFeatures - kParameterFeaturesAt;
 
 // Of a kernel on a GPU.
 inline constexpr const char* kGpuFeatureNames[] = {
@@ -87,10 +87,10 @@ inline constexpr const char* kTotalFeatureNames[] = {
 };
 
 static_assert(std::size(kGpuFeatureNames) <= kKernelFeatures && std::size(kCpuFeatureNames) <= kKernelFeatures);
-static_assert(kTotalFeaturesAt + std::size(kTotalFeatureNames) <= kDecisionFeaturesAt);
-static_assert(kDecisionFeatures > 0 && kDecisionFeaturesAt + kDecisionFeatures == kNumFeatures);
+static_assert(kTotalFeaturesAt + std::size(kTotalFeatureNames) <= kParameterFeaturesAt);
+static_assert(kParameterFeatures > 0 && kParameterFeaturesAt + kParameterFeatures == kNumFeatures);
 
-// A name for each of the kNumFeatures places, "slowest: threads log2", "decision 3"; empty for one that is not used on
+// A name for each of the kNumFeatures places, "slowest: threads log2", "parameter 3"; empty for one that is not used on
 // this kind of target. Names differ from each other.
 std::vector<std::string> FeatureNames(const Target& target);
 

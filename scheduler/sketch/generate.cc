@@ -25,7 +25,7 @@ void BindRoots(Draft* draft) {
   }
 }
 
-// Whether kernels start before those that they depend on have ended is measured like any decision, from Hopper on.
+// Whether kernels start before those that they depend on have ended is a parameter like any other, from Hopper on.
 void MayOverlap(Draft* draft) {
   if (draft->context().target.kind != TargetKind::kCuda || !draft->HasCapability(90)) return;
   const Factor overlap = draft->OptionHole("overlap", {0, 1, 2}, 0);

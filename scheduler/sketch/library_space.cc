@@ -95,14 +95,14 @@ std::vector<std::vector<int32_t>> LibrarySpace::Priors() const {
   return priors;
 }
 
-void LibrarySpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {
+void LibrarySpace::Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const {
   std::memset(metrics->features, 0, sizeof(metrics->features));
   metrics->legal = true;
   metrics->seconds = seconds_;
   metrics->features[kTotalFeaturesAt] = static_cast<float>(kernels_);
   metrics->features[kTotalFeaturesAt + 1] = static_cast<float>(std::log2(1 + metrics->seconds * 1e9));
-  const size_t told = std::min<size_t>(decisions.size(), kDecisionFeatures);
-  for (size_t i = 0; i < told; ++i) metrics->features[kDecisionFeaturesAt + i] = static_cast<float>(decisions[i]);
+  const size_t told = std::min<size_t>(configuration.size(), kParameterFeatures);
+  for (size_t i = 0; i < told; ++i) metrics->features[kParameterFeaturesAt + i] = static_cast<float>(configuration[i]);
 }
 
 std::vector<std::unique_ptr<Space>> LibrarySpaces(const ComputeDag& dag, const SketchContext& context) {

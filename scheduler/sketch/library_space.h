@@ -20,8 +20,8 @@ class LibrarySpace : public SketchSpace {
   bool external() const override { return true; }
   std::vector<std::vector<int32_t>> Priors() const override;
   // Rates of the device alone: what an algorithm is worth is the library's secret, and measured. All features but the
-  // number of kernels, the estimate and the decisions are 0, which no generated kernel has.
-  void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
+  // number of kernels, the estimate and the configuration are 0, which no generated kernel has.
+  void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override;
 
  private:
   std::vector<int> algorithms_;  // the most promising first

@@ -406,7 +406,7 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
   if (!stage.op.axes.empty()) work->contiguous = static_cast<double>(b.buffer.back());
 }
 
-void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions,
+void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> configuration,
                             const std::vector<Resources>& kernels, Metrics* metrics) const {
   std::memset(metrics->features, 0, sizeof(metrics->features));
   metrics->legal = std::all_of(kernels.begin(), kernels.end(), [this](const Resources& k) { return WithinLimits(k); });
@@ -435,9 +435,9 @@ void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> deci
                            second > 0 ? second / slowest : 0, static_cast<double>(cluster)};
   static_assert(std::size(values) == std::size(kTotalFeatureNames));
   std::copy(std::begin(values), std::end(values), totals);
-  // The decisions themselves tell apart what the numbers above do not (unrolling, padding, attach points).
-  const size_t told = std::min<size_t>(decisions.size(), kDecisionFeatures);
-  for (size_t i = 0; i < told; ++i) metrics->features[kDecisionFeaturesAt + i] = static_cast<float>(decisions[i]);
+  // The configuration itself tells apart what the numbers above do not (unrolling, padding, attach points).
+  const size_t told = std::min<size_t>(configuration.size(), kParameterFeatures);
+  for (size_t i = 0; i < told; ++i) metrics->features[kParameterFeaturesAt + i] = static_cast<float>(configuration[i]);
 }
 
 }  // namespace diapason

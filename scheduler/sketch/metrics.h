@@ -15,7 +15,7 @@ namespace diapason {
 // Private tiles of a core, which are on the stack of its thread.
 inline constexpr int64_t kStackBytes = 256 << 10;
 
-// Facts of a skeleton that do not depend on decisions, gathered once.
+// Facts of a skeleton that do not depend on the configuration, gathered once.
 class MetricsModel {
  public:
   MetricsModel(const Skeleton* skeleton, const Target& target, const DeviceFacts& facts);
@@ -41,7 +41,7 @@ class MetricsModel {
   // Times that the statement of a stage runs, over the whole kernel.
   double Executions(const Bounds& bounds, int stage) const;
 
-  void Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,
+  void Evaluate(const Bounds& bounds, absl::Span<const int32_t> configuration, const std::vector<Resources>& kernels,
                 Metrics* metrics) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 struct Scratch {
   Bounds bounds;
   std::vector<MetricsModel::Resources> kernels;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
 };
 
 Scratch& ScratchOfThread() {
@@ -127,8 +127,8 @@ SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draf
       if (hole >= 0) tilings_of_[hole].push_back(static_cast<int>(t));
 }
 
-bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const {
-  const int64_t tile = tiling.tile.Eval(decisions);
+bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const {
+  const int64_t tile = tiling.tile.Eval(configuration);
   const int64_t covered = (tiling.extent + tile - 1) / tile * tile;
   // The least tiles of a loop (a vector over three channels) may be all there is.
   const int64_t least = LeastOf(tiling.tile, holes_);
@@ -136,24 +136,24 @@ bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> deci
   return static_cast<double>(covered) <= kMaxPadding * static_cast<double>(unavoidable);
 }
 
-bool SketchSpace::PaddingsOk(int hole, absl::Span<const int32_t> decisions) const {
+bool SketchSpace::PaddingsOk(int hole, absl::Span<const int32_t> configuration) const {
   return std::all_of(tilings_of_[hole].begin(), tilings_of_[hole].end(),
-                     [&](int t) { return PaddingOk(tilings_[t], decisions); });
+                     [&](int t) { return PaddingOk(tilings_[t], configuration); });
 }
 
-bool SketchSpace::Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const {
+bool SketchSpace::Satisfiable(absl::Span<const int32_t> configuration, Kernels kernels) const {
   Bounds& bounds = ScratchOfThread().bounds;
   for (size_t k = 0; k < model_->roots().size(); ++k) {
     if ((kernels >> k & 1) == 0) continue;
-    skeleton_->InferKernel(model_->roots()[k], decisions, &bounds);
+    skeleton_->InferKernel(model_->roots()[k], configuration, &bounds);
     if (!model_->WithinLimits(model_->ResourcesOf(bounds, static_cast<int>(k)))) return false;
   }
   return true;
 }
 
-void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const {
-  std::vector<int32_t>& trial = ScratchOfThread().decisions;
-  trial.assign(decisions.begin(), decisions.end());
+void SketchSpace::Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const {
+  std::vector<int32_t>& trial = ScratchOfThread().configuration;
+  trial.assign(configuration.begin(), configuration.end());
   for (int h = hole; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
   values->clear();
   for (int32_t value : holes_[hole].values) {
@@ -184,10 +184,10 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vec
   values->resize(low);
 }
 
-// Sets holes of `trial` from `first` on, which are at their least values, to those of `decisions` as far as these are
-// in their domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are
+// Sets holes of `trial` from `first` on, which are at their least values, to those of `configuration` as far as these
+// are in their domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are
 // halved.
-int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const {
+int SketchSpace::KeepMost(int first, absl::Span<const int32_t> configuration, absl::Span<int32_t> trial) const {
   int kept = first;
   while (kept < size()) {
     // A run of holes that may be kept together.
@@ -195,8 +195,8 @@ int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::
     Kernels kernels = 0;
     for (; end < size(); ++end) {
       if (uneven_[end] && end > kept) break;
-      trial[end] = decisions[end];
-      const bool known = std::binary_search(holes_[end].values.begin(), holes_[end].values.end(), decisions[end]);
+      trial[end] = configuration[end];
+      const bool known = std::binary_search(holes_[end].values.begin(), holes_[end].values.end(), configuration[end]);
       if (!known || !PaddingsOk(end, trial)) {
         trial[end] = LeastOf(holes_[end]);
         break;
@@ -210,54 +210,54 @@ int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::
     if (end == kept) return kept;
     int low = kept, high = end;
     for (int middle = end; low < high; middle = (low + high + 1) / 2) {
-      for (int h = low; h < end; ++h) trial[h] = h < middle ? decisions[h] : LeastOf(holes_[h]);
+      for (int h = low; h < end; ++h) trial[h] = h < middle ? configuration[h] : LeastOf(holes_[h]);
       if (kernels == 0 || Satisfiable(trial, kernels))
         low = middle;
       else
         high = middle - 1;
     }
-    for (int h = kept; h < end; ++h) trial[h] = h < low ? decisions[h] : LeastOf(holes_[h]);
+    for (int h = kept; h < end; ++h) trial[h] = h < low ? configuration[h] : LeastOf(holes_[h]);
     kept = low;
     if (low < end) return low;
   }
   return kept;
 }
 
-void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
+void SketchSpace::Clamp(int first, absl::Span<int32_t> configuration) const {
   // Most changes stay within the limits: one check finds that out.
   bool fine = true;
   for (int h = 0; h < size() && fine; ++h)
-    fine = std::binary_search(holes_[h].values.begin(), holes_[h].values.end(), decisions[h]);
-  for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], decisions);
-  if (fine && Satisfiable(decisions, all_kernels_)) return;
+    fine = std::binary_search(holes_[h].values.begin(), holes_[h].values.end(), configuration[h]);
+  for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], configuration);
+  if (fine && Satisfiable(configuration, all_kernels_)) return;
   thread_local std::vector<int32_t> trial, values;
-  trial.assign(decisions.begin(), decisions.end());
+  trial.assign(configuration.begin(), configuration.end());
   first = std::max(first, 0);
   for (int h = first; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
-  for (int h = first; (h = KeepMost(h, decisions, absl::MakeSpan(trial))) < size(); ++h) {
+  for (int h = first; (h = KeepMost(h, configuration, absl::MakeSpan(trial))) < size(); ++h) {
     Domain(h, trial, &values);
-    trial[h] = AtMost(values, decisions[h]);
+    trial[h] = AtMost(values, configuration[h]);
   }
-  std::copy(trial.begin(), trial.end(), decisions.begin());
-  if (Satisfiable(decisions, all_kernels_)) return;
+  std::copy(trial.begin(), trial.end(), configuration.begin());
+  if (Satisfiable(configuration, all_kernels_)) return;
   // A limit that is not monotone in some hole: the least candidate is always legal.
-  for (int h = 0; h < size(); ++h) decisions[h] = LeastOf(holes_[h]);
+  for (int h = 0; h < size(); ++h) configuration[h] = LeastOf(holes_[h]);
 }
 
-void SketchSpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {
+void SketchSpace::Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const {
   Scratch& scratch = ScratchOfThread();
-  for (int root : model_->roots()) skeleton_->InferKernel(root, decisions, &scratch.bounds);
+  for (int root : model_->roots()) skeleton_->InferKernel(root, configuration, &scratch.bounds);
   model_->ResourcesOf(scratch.bounds, &scratch.kernels);
-  model_->Evaluate(scratch.bounds, decisions, scratch.kernels, metrics);
-  for (const Tiling& tiling : tilings_) metrics->legal = metrics->legal && PaddingOk(tiling, decisions);
+  model_->Evaluate(scratch.bounds, configuration, scratch.kernels, metrics);
+  for (const Tiling& tiling : tilings_) metrics->legal = metrics->legal && PaddingOk(tiling, configuration);
 }
 
-Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
+Schedule SketchSpace::Instantiate(absl::Span<const int32_t> configuration) const {
   Schedule schedule;
   schedule.rewrite = rewrite_;
   schedule.sketch = name_;
-  schedule.steps = diapason::Instantiate(steps_, decisions);
-  schedule.decisions.assign(decisions.begin(), decisions.end());
+  schedule.steps = diapason::Instantiate(steps_, configuration);
+  schedule.configuration.assign(configuration.begin(), configuration.end());
   return schedule;
 }
 
@@ -289,11 +289,11 @@ std::vector<int32_t> SketchSpace::Default() const {
 
 // The prior's values, where it says any, and else the preferred ones, moved into their domains.
 std::vector<int32_t> SketchSpace::Start() const {
-  std::vector<int32_t> decisions(size());
+  std::vector<int32_t> configuration(size());
   for (int h = 0; h < size(); ++h)
-    decisions[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
-  Clamp(0, absl::MakeSpan(decisions));
-  return decisions;
+    configuration[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
+  Clamp(0, absl::MakeSpan(configuration));
+  return configuration;
 }
 
 std::vector<std::vector<int32_t>> SketchSpace::Priors() const {

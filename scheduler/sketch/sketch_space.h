@@ -19,10 +19,10 @@ class SketchSpace : public Space {
   const DagRewrite& rewrite() const override { return rewrite_; }
   int size() const override { return static_cast<int>(holes_.size()); }
   const std::string& hole_name(int hole) const override { return holes_[hole].name; }
-  void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const override;
-  void Clamp(int first, absl::Span<int32_t> decisions) const override;
-  void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
-  Schedule Instantiate(absl::Span<const int32_t> decisions) const override;
+  void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override;
+  void Clamp(int first, absl::Span<int32_t> configuration) const override;
+  void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override;
+  Schedule Instantiate(absl::Span<const int32_t> configuration) const override;
   std::vector<int32_t> Default() const override;
   std::vector<std::vector<int32_t>> Priors() const override;
 
@@ -34,12 +34,12 @@ class SketchSpace : public Space {
   // A set of kernels, a bit each.
   using Kernels = uint64_t;
   // The limits of these kernels.
-  bool Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const;
-  bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
-  bool PaddingsOk(int hole, absl::Span<const int32_t> decisions) const;
+  bool Satisfiable(absl::Span<const int32_t> configuration, Kernels kernels) const;
+  bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const;
+  bool PaddingsOk(int hole, absl::Span<const int32_t> configuration) const;
   std::vector<int32_t> Start() const;
   bool has_prior() const;
-  int KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const;
+  int KeepMost(int first, absl::Span<const int32_t> configuration, absl::Span<int32_t> trial) const;
 
   std::string name_;
   DagRewrite rewrite_;

@@ -90,7 +90,7 @@ absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& ta
 Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
-  std::vector<int32_t> decisions;
+  std::vector<int32_t> configuration;
   // A network may amplify errors. A check of it finds out where tuning went too far; a fallback has nobody to ask.
   const auto loses_digits = [&](int i) { return LosesDigits(space(i).rewrite()); };
   for (int i = 0; i < size(); ++i) {
@@ -103,9 +103,9 @@ Schedule TaskSpace::DefaultSchedule() const {
     if (!better) continue;
     best = i;
     seconds = metrics.seconds;
-    decisions = std::move(own);
+    configuration = std::move(own);
   }
-  return space(best).Instantiate(decisions);
+  return space(best).Instantiate(configuration);
 }
 
 }  // namespace diapason

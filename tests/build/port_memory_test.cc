@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Values;
 
-// ---- Decisions ----
+// ---- Configuration ----
 
 TEST(Merged, JoinsWhatTouches) {
   EXPECT_THAT(Merged({{30, 40}, {10, 20}, {20, 25}, {5, 5}, {12, 14}, {35, 50}}),

@@ -79,7 +79,7 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   }
   EXPECT_EQ(names.size(), told["features"].size());
   EXPECT_TRUE(names.count("slowest: accumulators"));
-  EXPECT_TRUE(names.count("decision " + std::string(told["configuration"][0]["name"])));
+  EXPECT_TRUE(names.count("parameter " + std::string(told["configuration"][0]["name"])));
   const std::string text = Cli({"explain", "--history", Path("h.db"), "--record", id}).out;
   EXPECT_NE(text.find("\nshare      100.0% of gemm, which has the task 1 times\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n  slowest: nanoseconds    "), std::string::npos) << text;

@@ -32,8 +32,8 @@ TuningRecord Record(int64_t n, int64_t trial, double seconds) {
   record.sketch = "direct/plain";
   record.schedule = SerializeSchedule(Schedule{});
   record.trial = trial;
-  record.decisions = {static_cast<int32_t>(trial)};
-  record.decision_hash = CandidateHash(record.sketch, record.decisions);
+  record.configuration = {static_cast<int32_t>(trial)};
+  record.configuration_hash = CandidateHash(record.sketch, record.configuration);
   if (seconds > 0) {
     record.outcome = Timing{{seconds, seconds}, 1, false, 0.1, 0.1};
   } else {
@@ -74,19 +74,19 @@ TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
 }
 
 // Ids are 5 and up: four records are there.
-TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
+TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesConfigurations) {
   TuningRecord no_schedule = Record(32, 0, 1e-6), no_replay = Record(32, 1, 1e-6), other_hash = Record(32, 2, 1e-6),
-               other_decisions = Record(32, 3, 1e-6);
+               other_configuration = Record(32, 3, 1e-6);
   no_schedule.schedule = "\xff\xff";
   Schedule schedule;
   schedule.steps = {{StepKind::kInline, 99, {}, {}, -1, {}}};
   no_replay.schedule = SerializeSchedule(schedule);
-  ++other_hash.decision_hash;
+  ++other_hash.configuration_hash;
   schedule = Schedule();
-  schedule.decisions = {77};
-  other_decisions.schedule = SerializeSchedule(schedule);
+  schedule.configuration = {77};
+  other_configuration.schedule = SerializeSchedule(schedule);
   auto history = History::Open(Path("h.db"), HistoryMode::kReadWrite);
-  ASSERT_TRUE((*history)->Append({no_schedule, no_replay, other_hash, other_decisions}).ok());
+  ASSERT_TRUE((*history)->Append({no_schedule, no_replay, other_hash, other_configuration}).ok());
   const CliResult result = Cli({"history", "check", Path("h.db"), "--json"});
   EXPECT_EQ(result.code, 1);
   const auto problems = result.json()["problems"];
@@ -97,8 +97,8 @@ TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
   }
   EXPECT_NE(std::string(problems[1]).find("stage 99"), std::string::npos) << problems[1];
   EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its configuration is ",
-                                      absl::Hex(other_hash.decision_hash - 1, absl::kZeroPad16), ", not ",
-                                      absl::Hex(other_hash.decision_hash, absl::kZeroPad16)));
+                                      absl::Hex(other_hash.configuration_hash - 1, absl::kZeroPad16), ", not ",
+                                      absl::Hex(other_hash.configuration_hash, absl::kZeroPad16)));
   EXPECT_EQ(problems[3], "record 8: its schedule was made from another configuration than the stored one");
   EXPECT_EQ(result.err, "error: " + Path("h.db") +
                             " has 4 problems; save what is whole with `diapason history export " + Path("h.db") +

@@ -74,8 +74,8 @@ class LibraryCommands : public CliTest {
     record.rewrite = schedule.rewrite.ToString();
     record.sketch = sketch;
     record.schedule = SerializeSchedule(schedule);
-    record.decisions = schedule.decisions;
-    record.decision_hash = CandidateHash(sketch, record.decisions);
+    record.configuration = schedule.configuration;
+    record.configuration_hash = CandidateHash(sketch, record.configuration);
     record.outcome = Timing{{2e-6, 2e-6, 2e-6}, 100, false, 0.1, 0.1};
     record.verified = Verified::kOk;
     auto history = History::Open(Path("h.db"), HistoryMode::kCreate).value();

@@ -99,7 +99,7 @@ class ProgramTest : public CliTest {
     for (int64_t id = 1; id <= records; ++id) {
       const auto record = (*history)->Get(id);
       ASSERT_TRUE(record.ok()) << record.status();
-      EXPECT_TRUE(seen.insert({record->workload_key, record->decision_hash}).second) << "record " << id;
+      EXPECT_TRUE(seen.insert({record->workload_key, record->configuration_hash}).second) << "record " << id;
     }
   }
 };
@@ -177,8 +177,8 @@ TuningRecord Record(int64_t trial) {
   record.sketch = "direct/plain";
   record.schedule = SerializeSchedule(Schedule{});
   record.trial = trial;
-  record.decisions = {static_cast<int32_t>(trial)};
-  record.decision_hash = CandidateHash(record.sketch, record.decisions);
+  record.configuration = {static_cast<int32_t>(trial)};
+  record.configuration_hash = CandidateHash(record.sketch, record.configuration);
   record.outcome = Timing{{1e-6}, 1, false, 0.1, 0.1};
   return record;
 }

@@ -12,7 +12,7 @@
 namespace diapason {
 namespace {
 
-using Trial = std::tuple<std::string, std::string, std::vector<int32_t>>;  // workload, sketch, decisions
+using Trial = std::tuple<std::string, std::string, std::vector<int32_t>>;  // workload, sketch, configuration
 
 class ResumeCli : public CliTest {
  protected:
@@ -29,7 +29,8 @@ class ResumeCli : public CliTest {
     for (const auto& workload : info.workloads) {
       const auto records = (*history)->ForWorkload(workload.workload_key, workload.device_model);
       for (const TuningRecord& record : *records)
-        EXPECT_TRUE(recorded.insert({record.workload_key, record.sketch, record.decisions}).second) << "measured twice";
+        EXPECT_TRUE(recorded.insert({record.workload_key, record.sketch, record.configuration}).second)
+            << "measured twice";
     }
     return recorded;
   }
@@ -40,7 +41,7 @@ class ResumeCli : public CliTest {
     const auto rounds = RoundStore::Open(Path("h.db.rounds"));
     if (!rounds.ok()) return proposed;
     const auto trials = (*rounds)->Load((*history)->Runs()->back().command_line);
-    for (const ProposedTrial& trial : *trials) proposed.insert({trial.workload_key, trial.sketch, trial.decisions});
+    for (const ProposedTrial& trial : *trials) proposed.insert({trial.workload_key, trial.sketch, trial.configuration});
     return proposed;
   }
   bool UnderWay() {

@@ -229,7 +229,7 @@ TEST_F(DamageTest, CheckNamesEachProblem) {
 TEST_F(DamageTest, CheckAsksTheHooks) {
   CheckHooks hooks;
   hooks.workload_key = [](const std::string&) -> absl::StatusOr<std::string> { return std::string("other"); };
-  hooks.decision_hash = [](const TuningRecord& r) { return r.id == 3 ? 1 : r.decision_hash; };
+  hooks.configuration_hash = [](const TuningRecord& r) { return r.id == 3 ? 1 : r.configuration_hash; };
   hooks.schedule = [](const TuningRecord& r) {
     return r.id == 4 ? absl::InvalidArgumentError("its step 2 splits a loop that is not there") : absl::OkStatus();
   };

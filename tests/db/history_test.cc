@@ -55,7 +55,7 @@ TEST_P(StoreTest, KeepsExtremeNumbersExactly) {
   TuningRecord record = TimedRecord();
   record.outcome = Timing{{5e-324, 0.1, 1.7976931348623157e308, 1.0 / 3}, int64_t{1} << 62, true, 1e-300, 3};
   record.predicted = -0.0;
-  record.decision_hash = 0;
+  record.configuration_hash = 0;
   record.seed = uint64_t{1} << 63;
   record.trial = -1;
   record.created_at = std::numeric_limits<int64_t>::max();

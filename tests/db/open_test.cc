@@ -94,8 +94,8 @@ void ExpectVersion1Content(History& history) {
   EXPECT_TRUE(*timed->timing() == (Timing{{3e-5, 2e-5, 1e-5}, 10, false, 0.5, 0.25}));
   EXPECT_EQ(timed->run_id, 3);
   EXPECT_EQ(timed->workload, "\x01\x02");
-  EXPECT_EQ(timed->decision_hash, ~uint64_t{0});
-  EXPECT_EQ(timed->decisions, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(timed->configuration_hash, ~uint64_t{0});
+  EXPECT_EQ(timed->configuration, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(timed->predicted, 0.125);
   EXPECT_EQ(timed->verified, Verified::kUnknown);
   EXPECT_FALSE(timed->max_error.has_value());

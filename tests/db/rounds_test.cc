@@ -65,7 +65,7 @@ TEST_P(RoundStoreTest, GivesBackWhatWasAddedInItsOrder) {
   EXPECT_EQ(trials[0].device_model, "device");
   EXPECT_EQ(trials[0].sketch, "tile2");
   EXPECT_EQ(trials[0].predicted, 1.5e-5);
-  EXPECT_EQ(trials[1].decisions, (std::vector<int32_t>{1, 1, -7}));
+  EXPECT_EQ(trials[1].configuration, (std::vector<int32_t>{1, 1, -7}));
   EXPECT_EQ(trials[1].predicted, std::nullopt);
   EXPECT_EQ(trials[2].workload_key, "a");
   ASSERT_TRUE(second->Forget("run").ok());

@@ -50,19 +50,19 @@ TEST_P(T4ExportTest, ATimedRecordHasItsTimesInMilliseconds) {
   EXPECT_EQ(result["workload"], "a");
 }
 
-TEST_P(T4ExportTest, DecisionsHaveTheNamesOfTheirParametersOrTheirPositions) {
+TEST_P(T4ExportTest, ConfigurationsHaveTheNamesOfTheirParametersOrTheirPositions) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord("a")}).ok());
   EXPECT_EQ(Export(*history)["results"][0]["configuration"], (nlohmann::json{{"sketch", "tile+shared"},
-                                                                             {"decision 0", 4},
-                                                                             {"decision 1", -1},
-                                                                             {"decision 2", 2147483647},
-                                                                             {"decision 3", -2147483648}}));
+                                                                             {"parameter 0", 4},
+                                                                             {"parameter 1", -1},
+                                                                             {"parameter 2", 2147483647},
+                                                                             {"parameter 3", -2147483648}}));
   T4Options options;
   options.names = [](const TuningRecord&) { return std::vector<std::string>{"m", "n", "k"}; };
-  EXPECT_EQ(
-      Export(*history, options)["results"][0]["configuration"],
-      (nlohmann::json{{"sketch", "tile+shared"}, {"m", 4}, {"n", -1}, {"k", 2147483647}, {"decision 3", -2147483648}}));
+  EXPECT_EQ(Export(*history, options)["results"][0]["configuration"],
+            (nlohmann::json{
+                {"sketch", "tile+shared"}, {"m", 4}, {"n", -1}, {"k", 2147483647}, {"parameter 3", -2147483648}}));
 }
 
 TEST_P(T4ExportTest, EveryErrorKindHasAWordOrIsLeftOut) {

@@ -83,8 +83,8 @@ inline void ExpectSameContent(const TuningRecord& a, const TuningRecord& b) {
   EXPECT_EQ(a.rewrite, b.rewrite);
   EXPECT_EQ(a.sketch, b.sketch);
   EXPECT_EQ(a.schedule, b.schedule);
-  EXPECT_EQ(a.decisions, b.decisions);
-  EXPECT_EQ(a.decision_hash, b.decision_hash);
+  EXPECT_EQ(a.configuration, b.configuration);
+  EXPECT_EQ(a.configuration_hash, b.configuration_hash);
   EXPECT_TRUE(a.outcome == b.outcome);
   EXPECT_EQ(a.predicted, b.predicted);
   EXPECT_EQ(a.seed, b.seed);

@@ -12,8 +12,8 @@ namespace {
 
 TuningRecord Record(const std::string& workload_key, int trial) {
   TuningRecord record = TimedRecord(workload_key);
-  record.decisions = {1, 2, trial};
-  record.decision_hash = static_cast<uint64_t>(trial);
+  record.configuration = {1, 2, trial};
+  record.configuration_hash = static_cast<uint64_t>(trial);
   record.trial = trial;
   record.outcome = Timing{{1e-5 + trial, 0.1, 2.2250738585072014e-308}, 3, trial % 2 == 0, 0.1 + 0.2, 1e300};
   return record;

@@ -47,13 +47,13 @@ ComputeDag Softmax() {
 }
 
 std::vector<int32_t> ByLot(const Space& space, std::mt19937& random) {
-  std::vector<int32_t> decisions = space.Default(), domain;
+  std::vector<int32_t> configuration = space.Default(), domain;
   for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, decisions, &domain);
-    decisions[hole] = domain[random() % domain.size()];
+    space.Domain(hole, configuration, &domain);
+    configuration[hole] = domain[random() % domain.size()];
   }
-  space.Clamp(0, absl::MakeSpan(decisions));
-  return decisions;
+  space.Clamp(0, absl::MakeSpan(configuration));
+  return configuration;
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ class Gate {
 class GatedSpace : public FakeSpace {
  public:
   GatedSpace(const Options& options, Gate* gate) : FakeSpace(options), gate_(gate) {}
-  void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
+  void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override {
     gate_->Pass();
-    FakeSpace::Evaluate(decisions, metrics);
+    FakeSpace::Evaluate(configuration, metrics);
   }
 
  private:
@@ -132,7 +132,7 @@ class PacedMeasurer : public FakeMeasurer, public ProgressListener {
 
 class BrokenRunTest : public testing::Test {
  protected:
-  using Trials = std::vector<std::pair<std::string, std::vector<int32_t>>>;  // workload and sketch, decisions
+  using Trials = std::vector<std::pair<std::string, std::vector<int32_t>>>;  // workload and sketch, configuration
 
   void SetUp() override {
     std::string pattern = testing::TempDir() + "broken-run-XXXXXX";
@@ -197,7 +197,7 @@ class BrokenRunTest : public testing::Test {
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     Trials trials;
     for (const TuningRecord& record : all)
-      trials.emplace_back(record.workload_key + " " + record.sketch, record.decisions);
+      trials.emplace_back(record.workload_key + " " + record.sketch, record.configuration);
     return trials;
   }
 
@@ -265,7 +265,7 @@ TEST_F(BrokenRunTest, TheSearchUnderWayKeepsItsModel) {
     size_t through = measured.size() + static_cast<size_t>(begun->asked);
     const std::vector<ProposedTrial> noted = rounds->Load(kRun).value();
     for (const ProposedTrial& trial : noted) {
-      const std::pair one(trial.workload_key + " " + trial.sketch, trial.decisions);
+      const std::pair one(trial.workload_key + " " + trial.sketch, trial.configuration);
       through += std::count(measured.begin(), measured.end(), one) == 0 ? 1 : 0;
     }
     Tune(folder, /*learn=*/true);

@@ -45,11 +45,11 @@ std::vector<double> Search(const TaskSpace& space, const EvolutionOptions& optio
   for (int round = 0; round < rounds; ++round) {
     std::vector<Sample> samples;
     for (const Candidate& candidate : search.NextRound(with_model ? model.Current().get() : nullptr, k)) {
-      const double seconds = Fake(space, candidate.space).Seconds(candidate.decisions);
+      const double seconds = Fake(space, candidate.space).Seconds(candidate.configuration);
       times.push_back(seconds);
-      search.AddMeasured(candidate.space, candidate.decisions, seconds);
+      search.AddMeasured(candidate.space, candidate.configuration, seconds);
       Metrics metrics;
-      space.space(candidate.space).Evaluate(candidate.decisions, &metrics);
+      space.space(candidate.space).Evaluate(candidate.configuration, &metrics);
       samples.push_back(
           {5, candidate.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds, seconds});
     }
@@ -64,11 +64,11 @@ double Best(const std::vector<double>& times) { return *std::min_element(times.b
 
 double RandomBest(const FakeSpace& space, int trials, uint64_t seed) {
   Random random(seed);
-  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<int32_t> configuration(space.size()), values;
   double best = 1e9;
   for (int i = 0; i < trials; ++i) {
-    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
-    best = std::min(best, space.Seconds(decisions));
+    SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
+    best = std::min(best, space.Seconds(configuration));
   }
   return best;
 }
@@ -96,12 +96,13 @@ TEST(Evolution, SuggestionsAreMeasuredOnceAndTakeHalfOfARoundAtMost) {
     std::vector<std::vector<int32_t>> found;
     for (const Candidate& candidate : round)
       for (const Suggestion& one : suggested)
-        if (one.space == candidate.space && one.decisions == candidate.decisions) found.push_back(one.decisions);
+        if (one.space == candidate.space && one.configuration == candidate.configuration)
+          found.push_back(one.configuration);
     return found;
   };
   const auto in_order = [&](size_t first, size_t last) {
     std::vector<std::vector<int32_t>> some;
-    for (size_t i = first; i < last; ++i) some.push_back(suggested[i].decisions);
+    for (size_t i = first; i < last; ++i) some.push_back(suggested[i].configuration);
     return some;
   };
   EXPECT_EQ(suggestions_in(search.NextRound(nullptr, 10, suggested)), in_order(0, 5));
@@ -140,9 +141,9 @@ TEST(Evolution, DoesNotDependOnTheOrderOfResults) {
   TaskSearch forwards(space.get(), 5, Small()), backwards(space.get(), 5, Small());
   auto round = forwards.NextRound(nullptr, 16);
   backwards.NextRound(nullptr, 16);
-  for (const Candidate& c : round) forwards.AddMeasured(0, c.decisions, Fake(*space, 0).Seconds(c.decisions));
+  for (const Candidate& c : round) forwards.AddMeasured(0, c.configuration, Fake(*space, 0).Seconds(c.configuration));
   std::reverse(round.begin(), round.end());
-  for (const Candidate& c : round) backwards.AddMeasured(0, c.decisions, Fake(*space, 0).Seconds(c.decisions));
+  for (const Candidate& c : round) backwards.AddMeasured(0, c.configuration, Fake(*space, 0).Seconds(c.configuration));
   const auto one = forwards.NextRound(nullptr, 16), other = backwards.NextRound(nullptr, 16);
   ASSERT_EQ(one.size(), other.size());
   for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].hash, other[i].hash);
@@ -192,8 +193,8 @@ TEST(Evolution, KeepsEverySpaceAliveAtFirstAndGoesForTheBestAfterwards) {
   for (int round = 0; round < 6; ++round) {
     for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
       ++(round < 3 ? early : late)[candidate.space];
-      search.AddMeasured(candidate.space, candidate.decisions,
-                         Fake(*space, candidate.space).Seconds(candidate.decisions));
+      search.AddMeasured(candidate.space, candidate.configuration,
+                         Fake(*space, candidate.space).Seconds(candidate.configuration));
     }
   }
   EXPECT_THAT(early, testing::Each(testing::Ge(2)));
@@ -213,8 +214,8 @@ TEST(Evolution, ASpaceThatMayStillOvertakeGetsTrialsBesideTheLeaderAndAFarOneHar
     for (int round = 0; round < 12; ++round)
       for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
         if (round >= 4) ++trials[candidate.space];
-        search.AddMeasured(candidate.space, candidate.decisions,
-                           Fake(*space, candidate.space).Seconds(candidate.decisions));
+        search.AddMeasured(candidate.space, candidate.configuration,
+                           Fake(*space, candidate.space).Seconds(candidate.configuration));
       }
     return trials;
   };
@@ -230,8 +231,8 @@ TEST(Evolution, ASpaceWhoseEstimateIsTooDarkIsTriedAllTheSame) {
   class Dark : public FakeSpace {
    public:
     using FakeSpace::FakeSpace;
-    void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
-      FakeSpace::Evaluate(decisions, metrics);
+    void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override {
+      FakeSpace::Evaluate(configuration, metrics);
       metrics->seconds *= 10;
     }
   };
@@ -255,8 +256,8 @@ TEST(Evolution, AlwaysFailingSpaceLosesItsShare) {
     for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
       failing += candidate.space == 0 ? 1 : 0;
       last += candidate.space == 0 ? 1 : 0;
-      search.AddMeasured(candidate.space, candidate.decisions,
-                         candidate.space == 0 ? 0 : Fake(*space, 1).Seconds(candidate.decisions));
+      search.AddMeasured(candidate.space, candidate.configuration,
+                         candidate.space == 0 ? 0 : Fake(*space, 1).Seconds(candidate.configuration));
     }
   }
   EXPECT_GT(failing, 2);
@@ -269,7 +270,7 @@ TEST(Evolution, AllFailingTaskStillProposes) {
   for (int round = 0; round < 5; ++round) {
     const auto candidates = search.NextRound(nullptr, 16);
     EXPECT_EQ(candidates.size(), 16u);
-    for (const Candidate& candidate : candidates) search.AddMeasured(0, candidate.decisions, 0);
+    for (const Candidate& candidate : candidates) search.AddMeasured(0, candidate.configuration, 0);
   }
 }
 
@@ -277,9 +278,9 @@ TEST(Evolution, LeavesOutIllegalCandidates) {
   class Forbidden : public FakeSpace {
    public:
     using FakeSpace::FakeSpace;
-    void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
-      FakeSpace::Evaluate(decisions, metrics);
-      metrics->legal = decisions[2] < 4;
+    void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override {
+      FakeSpace::Evaluate(configuration, metrics);
+      metrics->legal = configuration[2] < 4;
     }
   };
   std::vector<std::unique_ptr<Space>> spaces;
@@ -288,7 +289,7 @@ TEST(Evolution, LeavesOutIllegalCandidates) {
   TaskSearch search(&space, 5, Small());
   const auto round = search.NextRound(nullptr, 32);
   EXPECT_FALSE(round.empty());
-  for (const Candidate& candidate : round) EXPECT_LT(candidate.decisions[2], 4);
+  for (const Candidate& candidate : round) EXPECT_LT(candidate.configuration[2], 4);
 }
 
 TEST(Evolution, ARoundIsNotAllNeighbours) {
@@ -299,7 +300,8 @@ TEST(Evolution, ARoundIsNotAllNeighbours) {
     int neighbours = 0;
     for (const Candidate& other : round) {
       int differ = 0;
-      for (size_t i = 0; i < one.decisions.size(); ++i) differ += one.decisions[i] != other.decisions[i] ? 1 : 0;
+      for (size_t i = 0; i < one.configuration.size(); ++i)
+        differ += one.configuration[i] != other.configuration[i] ? 1 : 0;
       neighbours += differ == 1 ? 1 : 0;
     }
     EXPECT_LE(neighbours, 8);
@@ -316,7 +318,7 @@ TEST(Evolution, AReleasedCandidateMayComeBack) {
   EXPECT_FALSE(search.known(all[2].hash));
   const auto again = search.NextRound(nullptr, 8);
   ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].decisions, all[2].decisions);
+  EXPECT_EQ(again[0].configuration, all[2].configuration);
 }
 
 TEST(Evolution, KnownHashesAreNotProposed) {
@@ -333,7 +335,7 @@ TEST(Evolution, DefaultIsTheBestOfTheSpacesByTheEstimate) {
   TaskSearch search(space.get(), 5, Small());
   const Candidate first = search.Default();
   EXPECT_EQ(first.space, 1);
-  EXPECT_EQ(first.decisions, space->space(1).Default());
+  EXPECT_EQ(first.configuration, space->space(1).Default());
   EXPECT_TRUE(search.known(first.hash));
 }
 
@@ -349,10 +351,10 @@ TEST(Evolution, PriorsComeFirstAndShareARoundWithTheSearch) {
   for (int round = 0; round < 3; ++round) {
     int libraries = 0;
     for (const Candidate& candidate : search.NextRound(nullptr, 8)) {
-      search.AddMeasured(candidate.space, candidate.decisions, 1e-3);
-      if (candidate.space == 0 || candidate.decisions[1] != 1) continue;
+      search.AddMeasured(candidate.space, candidate.configuration, 1e-3);
+      if (candidate.space == 0 || candidate.configuration[1] != 1) continue;
       ++libraries;
-      priors.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.decisions[0]));
+      priors.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.configuration[0]));
     }
     if (round < 2) EXPECT_EQ(libraries, 4) << round;
   }
@@ -371,7 +373,7 @@ TEST(Evolution, PriorsThatAreKnownAreNotAskedForAgain) {
   TaskSearch search(space.get(), 5, Small());
   for (int32_t first : {1, 2, 4, 8}) search.AddMeasured(1, {first, 1}, 1e-3);
   for (const Candidate& candidate : search.NextRound(nullptr, 8))
-    EXPECT_FALSE(candidate.space == 1 && candidate.decisions[1] == 1);
+    EXPECT_FALSE(candidate.space == 1 && candidate.configuration[1] == 1);
 }
 
 TEST(Evolution, TheDefaultCallsNoLibrary) {
@@ -382,7 +384,7 @@ TEST(Evolution, TheDefaultCallsNoLibrary) {
   EXPECT_EQ(TaskSearch(space.get(), 5, Small()).Default().space, 0);
 }
 
-TEST(CandidateHash, TellsSpacesAndDecisionsApartAndNeverChanges) {
+TEST(CandidateHash, TellsSpacesAndConfigurationsApartAndNeverChanges) {
   EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("b", {1, 2}));
   EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("a", {2, 1}));
   EXPECT_NE(CandidateHash("a", {1}), CandidateHash("a", {1, 0}));

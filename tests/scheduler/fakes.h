@@ -57,25 +57,25 @@ class FakeSpace : public Space {
   int size() const override { return options_.holes; }
   const std::string& hole_name(int hole) const override { return names_[hole]; }
 
-  void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const override {
+  void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override {
     values->clear();
     for (int i = 0; i < options_.choices; ++i)
-      if (hole != 1 || (int64_t{1} << i) * decisions[0] <= options_.limit || i == 0) values->push_back(1 << i);
+      if (hole != 1 || (int64_t{1} << i) * configuration[0] <= options_.limit || i == 0) values->push_back(1 << i);
   }
-  void Clamp(int first, absl::Span<int32_t> decisions) const override {
+  void Clamp(int first, absl::Span<int32_t> configuration) const override {
     if (first > 1 || size() < 2) return;
-    while (decisions[1] > 1 && int64_t{decisions[0]} * decisions[1] > options_.limit) decisions[1] /= 2;
+    while (configuration[1] > 1 && int64_t{configuration[0]} * configuration[1] > options_.limit) configuration[1] /= 2;
   }
-  void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
+  void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override {
     std::memset(metrics->features, 0, sizeof metrics->features);
-    metrics->legal = size() < 2 || int64_t{decisions[0]} * decisions[1] <= options_.limit;
-    for (int i = 0; i < size(); ++i) metrics->features[i] = static_cast<float>(std::log2(decisions[i]));
+    metrics->legal = size() < 2 || int64_t{configuration[0]} * configuration[1] <= options_.limit;
+    for (int i = 0; i < size(); ++i) metrics->features[i] = static_cast<float>(std::log2(configuration[i]));
     metrics->features[40] = static_cast<float>(options_.seed % 1000);
-    metrics->seconds = options_.scale * Cost(decisions, (size() + 1) / 2);
+    metrics->seconds = options_.scale * Cost(configuration, (size() + 1) / 2);
     metrics->features[41] = static_cast<float>(std::log(metrics->seconds));
   }
-  Schedule Instantiate(absl::Span<const int32_t> decisions) const override {
-    return {rewrite_, options_.name, {}, {decisions.begin(), decisions.end()}};
+  Schedule Instantiate(absl::Span<const int32_t> configuration) const override {
+    return {rewrite_, options_.name, {}, {configuration.begin(), configuration.end()}};
   }
   std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.holes, 1); }
 
@@ -89,14 +89,14 @@ class FakeSpace : public Space {
     return priors;
   }
 
-  double Seconds(absl::Span<const int32_t> decisions) const { return options_.scale * Cost(decisions, size()); }
+  double Seconds(absl::Span<const int32_t> configuration) const { return options_.scale * Cost(configuration, size()); }
   double BestSeconds() const { return options_.scale; }
 
  private:
-  double Cost(absl::Span<const int32_t> decisions, int holes) const {
+  double Cost(absl::Span<const int32_t> configuration, int holes) const {
     double cost = 1, before = 0;
     for (int i = 0; i < holes; ++i) {
-      const double distance = std::log2(decisions[i]) - best_[i];
+      const double distance = std::log2(configuration[i]) - best_[i];
       cost += steepness_[i] * distance * distance + 0.03 * std::abs(distance * before);
       before = distance;
     }
@@ -153,7 +153,7 @@ class FakeNetwork {
   // Of a schedule that one of the task's spaces made.
   double Seconds(int task, const Schedule& schedule) const {
     for (const auto& space : spaces_.at(tasks_[task].workload_key))
-      if (space->name() == schedule.sketch) return space->Seconds(schedule.decisions);
+      if (space->name() == schedule.sketch) return space->Seconds(schedule.configuration);
     return 0;
   }
   int TaskOf(const std::string& workload) const {
@@ -297,7 +297,7 @@ class FakeMeasurer : public Measurer {
       ++verifications_;
     } else {
       ++measured_[{task, request.schedule}];
-      order_.push_back({task, schedule.decisions});
+      order_.push_back({task, schedule.configuration});
     }
     const int64_t number = number_++;
     if (script_) return script_(number, task, request, schedule);

@@ -93,9 +93,9 @@ double RandomBest(const FakeNetwork& network, int task, int spaces, int trials) 
   std::vector<int32_t> values;
   for (int i = 0; i < trials; ++i) {
     const FakeSpace& space = network.space(task, static_cast<int>(random.Below(spaces)));
-    std::vector<int32_t> decisions(space.size());
-    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
-    best = std::min(best, space.Seconds(decisions));
+    std::vector<int32_t> configuration(space.size());
+    SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
+    best = std::min(best, space.Seconds(configuration));
   }
   return best;
 }
@@ -167,12 +167,12 @@ TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
     EXPECT_NEAR(*one.gflops_per_s, network.tasks()[task].dag.flops() / *one.best_us / 1e3, 1e-6);
     // Trial 0 is the fallback schedule.
     EXPECT_EQ(stored[0].trial, 0);
-    EXPECT_EQ(stored[0].decisions, std::vector<int32_t>(8, 1));
+    EXPECT_EQ(stored[0].configuration, std::vector<int32_t>(8, 1));
     EXPECT_NEAR(*one.fallback_us, MedianSeconds(*stored[0].timing()) * 1e6, 1e-6);
     for (size_t i = 0; i < stored.size(); ++i) {
       EXPECT_EQ(stored[i].trial, static_cast<int64_t>(i));
       EXPECT_EQ(stored[i].seed, 5u);
-      EXPECT_EQ(stored[i].decision_hash, CandidateHash(stored[i].sketch, stored[i].decisions));
+      EXPECT_EQ(stored[i].configuration_hash, CandidateHash(stored[i].sketch, stored[i].configuration));
       EXPECT_EQ(stored[i].device_uuid, "fake-0");
       EXPECT_EQ(stored[i].target, "cpu");
       EXPECT_TRUE(stored[i].predicted);
@@ -292,7 +292,7 @@ TEST_F(TunerTest, TheOrderOfTheAnswersChangesNothing) {
     EXPECT_TRUE(Tune(network, Options(network, 120), &measurer).ok());
     std::vector<std::set<std::vector<int32_t>>> proposed(2);
     for (int task : {0, 1})
-      for (const TuningRecord& record : Records(network, task)) proposed[task].insert(record.decisions);
+      for (const TuningRecord& record : Records(network, task)) proposed[task].insert(record.configuration);
     return proposed;
   };
   const auto one = run(1, "1.db");
@@ -306,13 +306,13 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
   // Some of the bests prove wrong, which changes what comes next.
   const auto script = [&](int64_t, int task, const MeasureRequest& request,
                           const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(schedule.decisions[0] % 4 != 0);
+    if (request.verify) return FakeMeasurer::Judge(schedule.configuration[0] % 4 != 0);
     return FakeMeasurer::Time(network.Seconds(task, schedule));
   };
   const auto proposals = [&] {
     std::vector<std::vector<std::vector<int32_t>>> all(2);
     for (int task : {0, 1})
-      for (const TuningRecord& record : Records(network, task)) all[task].push_back(record.decisions);
+      for (const TuningRecord& record : Records(network, task)) all[task].push_back(record.configuration);
     return all;
   };
   // What other runs have left before.
@@ -374,7 +374,7 @@ class NotingMeasurer : public FakeMeasurer {
   absl::Status Submit(std::vector<MeasureRequest> requests) override {
     for (const MeasureRequest& request : requests)
       if (!request.verify)
-        submitted_.push_back({network_->TaskOf(*request.workload), ParseSchedule(request.schedule)->decisions});
+        submitted_.push_back({network_->TaskOf(*request.workload), ParseSchedule(request.schedule)->configuration});
     return FakeMeasurer::Submit(std::move(requests));
   }
   const std::vector<std::pair<int, std::vector<int32_t>>>& submitted() const { return submitted_; }
@@ -412,7 +412,7 @@ TEST_F(TunerTest, ACutRunGoesOnWithTheRoundsThatWereUnderWay) {
     std::set<Trial> recorded;
     for (int task : {0, 1})
       for (const TuningRecord& record : Records(network, task))
-        EXPECT_TRUE(recorded.insert({task, record.decisions}).second) << "measured twice";
+        EXPECT_TRUE(recorded.insert({task, record.configuration}).second) << "measured twice";
     for (const Trial& trial : recorded) under_way.erase(trial);
     if (limit == 1000) {
       EXPECT_EQ(recorded.size(), 200u);
@@ -444,8 +444,8 @@ TEST_F(TunerTest, WhatOthersProposedIsLeftAlone) {
   trial.device_model = "fake device";
   trial.round = 3;
   trial.sketch = "direct/a";
-  trial.decisions.assign(network.space(0, 0).size(), 2);
-  network.space(0, 0).Clamp(0, absl::MakeSpan(trial.decisions));
+  trial.configuration.assign(network.space(0, 0).size(), 2);
+  network.space(0, 0).Clamp(0, absl::MakeSpan(trial.configuration));
   ProposedTrial gone = trial, elsewhere = trial;
   gone.sketch = "of another version";
   elsewhere.device_model = "another device";
@@ -462,16 +462,16 @@ TEST_F(TunerTest, WhatOthersProposedIsLeftAlone) {
     EXPECT_EQ(static_cast<int64_t>(measurer.submitted().size()), trials);
     return measurer.submitted().front().second;
   };
-  EXPECT_NE(first_of("mine", 10), trial.decisions);
+  EXPECT_NE(first_of("mine", 10), trial.configuration);
   EXPECT_EQ(rounds->Load("other")->size(), 1u);
-  EXPECT_EQ(first_of("other", 1), trial.decisions);
+  EXPECT_EQ(first_of("other", 1), trial.configuration);
 }
 
-// The first trials behind the default of a task, as decisions.
+// The first trials behind the default of a task, as configurations.
 std::vector<std::vector<int32_t>> FirstTrials(const FakeMeasurer& measurer, int task, size_t count) {
   std::vector<std::vector<int32_t>> trials;
-  for (const auto& [of, decisions] : measurer.order())
-    if (of == task) trials.push_back(decisions);
+  for (const auto& [of, configuration] : measurer.order())
+    if (of == task) trials.push_back(configuration);
   trials.resize(std::min(trials.size(), count + 1));
   trials.erase(trials.begin());
   return trials;
@@ -484,7 +484,7 @@ TEST_F(TunerTest, BeginsWithWhatTheHistoryFoundForANearWorkload) {
   options.only = {1};
   const auto tuned = Tune(earlier, options, &first);
   ASSERT_TRUE(tuned.ok()) << tuned.status();
-  const std::vector<int32_t> best = history_->Get(tuned->tasks[1].best_record)->decisions;
+  const std::vector<int32_t> best = history_->Get(tuned->tasks[1].best_record)->configuration;
 
   // The same places of the best candidate, another task and another speed.
   const FakeNetwork now({{"now", 1, {Spec("gemm/x", 7e-4, 21)}}});
@@ -573,7 +573,7 @@ TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
   // Whatever has a 4 or more in hole 3 looks fast and is wrong.
   measurer.set_script(
       [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-        const bool wrong = schedule.decisions[3] >= 4;
+        const bool wrong = schedule.configuration[3] >= 4;
         if (request.verify) return FakeMeasurer::Judge(!wrong);
         return FakeMeasurer::Time(network.Seconds(task, schedule) * (wrong ? 0.1 : 1));
       });
@@ -583,13 +583,13 @@ TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
     const TaskReport& one = report->tasks[task];
     EXPECT_TRUE(one.verified);
     const TuningRecord best = history_->Get(one.best_record).value();
-    EXPECT_LT(best.decisions[3], 4);
+    EXPECT_LT(best.configuration[3], 4);
     EXPECT_EQ(best.verified, Verified::kOk);
     int refuted = 0;
     for (const TuningRecord& record : Records(network, task)) {
       if (record.verified != Verified::kFailed) continue;
       ++refuted;
-      EXPECT_GE(record.decisions[3], 4);
+      EXPECT_GE(record.configuration[3], 4);
       EXPECT_EQ(record.verify_text, "element 7 is 4.5 and should be 1");
       EXPECT_EQ(record.max_error, 3.5);
     }
@@ -606,12 +606,12 @@ TEST_F(TunerTest, ABestThatCrashesWhileVerifiedIsRefuted) {
   measurer.set_script(
       [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
         if (!request.verify) return FakeMeasurer::Time(network.Seconds(task, schedule));
-        if (schedule.decisions[2] > 2) return FakeMeasurer::Error(ErrorKind::kRunCrash, "signal 11");
+        if (schedule.configuration[2] > 2) return FakeMeasurer::Error(ErrorKind::kRunCrash, "signal 11");
         return FakeMeasurer::Judge(true);
       });
   const auto report = Tune(network, Options(network, 80), &measurer);
   ASSERT_TRUE(report.ok());
-  for (const TaskReport& task : report->tasks) EXPECT_LE(history_->Get(task.best_record)->decisions[2], 2);
+  for (const TaskReport& task : report->tasks) EXPECT_LE(history_->Get(task.best_record)->configuration[2], 2);
   int refuted = 0;
   for (int task : {0, 1}) {
     for (const TuningRecord& record : Records(network, task)) {
@@ -629,7 +629,8 @@ TEST_F(TunerTest, FailuresAreRecordedAndLearned) {
   measurer.set_script(
       [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
         if (request.verify) return FakeMeasurer::Judge(true);
-        if (schedule.decisions[5] >= 32) return FakeMeasurer::Error(ErrorKind::kLaunchFailure, "too many registers");
+        if (schedule.configuration[5] >= 32)
+          return FakeMeasurer::Error(ErrorKind::kLaunchFailure, "too many registers");
         return FakeMeasurer::Time(network.Seconds(task, schedule));
       });
   const auto report = Tune(network, Options(network, 200), &measurer);

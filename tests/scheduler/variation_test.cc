@@ -10,11 +10,11 @@
 namespace diapason {
 namespace {
 
-bool InDomains(const Space& space, const std::vector<int32_t>& decisions) {
+bool InDomains(const Space& space, const std::vector<int32_t>& configuration) {
   std::vector<int32_t> values;
   for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, decisions, &values);
-    if (std::find(values.begin(), values.end(), decisions[hole]) == values.end()) return false;
+    space.Domain(hole, configuration, &values);
+    if (std::find(values.begin(), values.end(), configuration[hole]) == values.end()) return false;
   }
   return true;
 }
@@ -22,12 +22,12 @@ bool InDomains(const Space& space, const std::vector<int32_t>& decisions) {
 TEST(Variation, SamplesReachEveryValueOfEachHole) {
   const FakeSpace space({});
   Random random(1);
-  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<int32_t> configuration(space.size()), values;
   std::vector<std::set<int32_t>> seen(space.size());
   for (int i = 0; i < 500; ++i) {
-    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
-    EXPECT_TRUE(InDomains(space, decisions));
-    for (int hole = 0; hole < space.size(); ++hole) seen[hole].insert(decisions[hole]);
+    SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
+    EXPECT_TRUE(InDomains(space, configuration));
+    for (int hole = 0; hole < space.size(); ++hole) seen[hole].insert(configuration[hole]);
   }
   for (const auto& of_hole : seen) EXPECT_EQ(of_hole.size(), 8u);
 }
@@ -35,14 +35,14 @@ TEST(Variation, SamplesReachEveryValueOfEachHole) {
 TEST(Variation, MutationChangesOneHoleAndStaysLegal) {
   const FakeSpace space({});
   Random random(2);
-  std::vector<int32_t> decisions(space.size()), values;
-  SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+  std::vector<int32_t> configuration(space.size()), values;
+  SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
   for (int i = 0; i < 500; ++i) {
-    const std::vector<int32_t> before = decisions;
-    ASSERT_TRUE(Mutate(space, &random, absl::MakeSpan(decisions), &values));
-    EXPECT_TRUE(InDomains(space, decisions));
+    const std::vector<int32_t> before = configuration;
+    ASSERT_TRUE(Mutate(space, &random, absl::MakeSpan(configuration), &values));
+    EXPECT_TRUE(InDomains(space, configuration));
     int changed = 0;
-    for (int hole = 0; hole < space.size(); ++hole) changed += before[hole] != decisions[hole] ? 1 : 0;
+    for (int hole = 0; hole < space.size(); ++hole) changed += before[hole] != configuration[hole] ? 1 : 0;
     EXPECT_GE(changed, 1);
     EXPECT_LE(changed, 2);  // hole 1 follows hole 0 when the product would be too large
   }
@@ -55,10 +55,10 @@ TEST(Variation, MutationGivesUpWhereNothingCanChange) {
   options.holes = 0;
   const FakeSpace empty(options);
   Random random(3);
-  std::vector<int32_t> decisions = fixed.Default(), none, values;
-  EXPECT_FALSE(Mutate(fixed, &random, absl::MakeSpan(decisions), &values));
+  std::vector<int32_t> configuration = fixed.Default(), none, values;
+  EXPECT_FALSE(Mutate(fixed, &random, absl::MakeSpan(configuration), &values));
   EXPECT_FALSE(Mutate(empty, &random, absl::MakeSpan(none), &values));
-  EXPECT_EQ(decisions, fixed.Default());
+  EXPECT_EQ(configuration, fixed.Default());
 }
 
 TEST(Variation, CrossoverTakesHolesOfBothParents) {

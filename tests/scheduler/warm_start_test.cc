@@ -39,7 +39,7 @@ std::unique_ptr<TaskSpace> Spaces() {
 
 std::vector<std::pair<int, std::vector<int32_t>>> Pairs(const std::vector<Suggestion>& suggestions) {
   std::vector<std::pair<int, std::vector<int32_t>>> pairs;
-  for (const Suggestion& one : suggestions) pairs.push_back({one.space, one.decisions});
+  for (const Suggestion& one : suggestions) pairs.push_back({one.space, one.configuration});
   return pairs;
 }
 
@@ -91,7 +91,7 @@ TEST(WarmStart, ItsOwnWorkloadComesBeforeOthersOfTheSameShape) {
                           std::pair(1, std::vector<int32_t>{1, 4}), std::pair(0, std::vector<int32_t>{4, 4, 8})));
 }
 
-TEST(WarmStart, DecisionsArePutIntoTheDomainsOfTheTask) {
+TEST(WarmStart, ConfigurationsArePutIntoTheDomainsOfTheTask) {
   const TaskShape here{"k", {5}};
   // The first two holes may have a product of 128 at most.
   EXPECT_THAT(Pairs(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {64, 64, 2}}}}}, "own")),

@@ -29,8 +29,8 @@ TEST(Records, EveryFieldArrives) {
   record.device_uuid = "GPU-1";
   record.rewrite = "gemm";
   record.sketch = "tiled";
-  record.decisions = {1, -2, 3};
-  record.decision_hash = ~uint64_t{0};
+  record.configuration = {1, -2, 3};
+  record.configuration_hash = ~uint64_t{0};
   record.predicted = 0.5;
   record.seed = 9;
   record.trial = 4;
@@ -49,8 +49,8 @@ TEST(Records, EveryFieldArrives) {
   ToProto(*read, again);
   EXPECT_EQ(again.DebugString(), message.DebugString());
   EXPECT_EQ(read->outcome, record.outcome);
-  EXPECT_EQ(read->decisions, record.decisions);
-  EXPECT_EQ(read->decision_hash, record.decision_hash);
+  EXPECT_EQ(read->configuration, record.configuration);
+  EXPECT_EQ(read->configuration_hash, record.configuration_hash);
   EXPECT_EQ(read->verified, Verified::kFailed);
   EXPECT_EQ(read->clocks, record.clocks);
   message.clear_timing();

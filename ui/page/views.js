@@ -344,7 +344,7 @@ Diapason.views = (() => {
     parameters.set(record.configuration.map((one, i) => ({ key: i, ...one })));
     const features = table(columns('feature'), { key: (row) => row.key, filter: 'Filter features', text: (row) => row.name, most: 60,
       caption: 'Features' });
-    features.set((record.features || []).filter((one) => one.value !== 0 && !one.name.startsWith('decision ')).map(featureRow));
+    features.set((record.features || []).filter((one) => one.value !== 0 && !one.name.startsWith('parameter ')).map(featureRow));
     return tabs('Numbers', [['Configuration', parameters.element], ['Features', features.element]]);
   }
 

@@ -12,8 +12,8 @@
 namespace diapason {
 namespace {
 
-// Where decisions of a GPU's sketch start from: rows of threads, rows of a thread, threads along keys and values, keys
-// of a thread.
+// Where the configuration of a GPU's sketch starts from: rows of threads, rows of a thread, threads along keys and
+// values, keys of a thread.
 struct Start {
   int32_t query_threads, query_rows, lanes, keys;
 };

@@ -1,6 +1,6 @@
 // An element-wise stage that is too dear to inline (padding) and is read by a tiled reduction: computed as a whole
-// before it, or for each tile inside the loops around it (Ansor's random compute location; which loop is a decision).
-// CPU.
+// before it, or for each tile inside the loops around it (Ansor's random compute location; which loop is a tunable
+// parameter). CPU.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {

@@ -193,8 +193,8 @@ TEST(AttentionTest, StreamedKeysComputeTheDag) {
             if (hidden == 0 && stages > 1) continue;
             SCOPED_TRACE(absl::StrCat(name, " of ", NameOf(dtype), " on ", text, ", ", hidden, " hidden, step ", step,
                                       ", stages ", stages));
-            const std::vector<int32_t> decisions = testing::Decide(space, {{"key.step", step}, {"stages", stages}});
-            const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
+            const std::vector<int32_t> configuration = testing::Decide(space, {{"key.step", step}, {"stages", stages}});
+            const auto lowered = Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target));
             ASSERT_TRUE(lowered.ok()) << lowered.status();
             ASSERT_EQ(lowered->kernels.size(), 1u);
             testing::ExpectNestComputes(*lowered, reference, dtype == DType::kFloat32 ? 1e-5 : 2e-2);
@@ -251,9 +251,9 @@ TEST(AttentionTest, WarpgroupsComputeTheDag) {
         const bool cuda = target.kind == TargetKind::kCuda;
         if (cuda ? dtype == DType::kBfloat16 && stages != 4 : stages > 2) continue;
         SCOPED_TRACE(absl::StrCat(NameOf(dtype), " on ", text, ", step ", step, ", stages ", stages));
-        const std::vector<int32_t> decisions =
+        const std::vector<int32_t> configuration =
             testing::Decide(space, {{"query.groups", cuda ? 2 : 1}, {"key.step", step}, {"stages", stages}});
-        const auto lowered = Lower(dag, space.Instantiate(decisions), target, facts);
+        const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
         ASSERT_EQ(lowered->kernels.size(), 1u);
         EXPECT_EQ(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma; }) > 1, cuda);
@@ -272,8 +272,8 @@ TEST(AttentionTest, WarpgroupsKeepScoresInRegisters) {
     const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
     const Space& space = task->space(task->Find("attention/attention_wgmma"));
     for (const int stages : {2, 3, 4}) {
-      const std::vector<int32_t> decisions = testing::Decide(space, {{"stages", stages}});
-      const auto lowered = Lower(half, space.Instantiate(decisions), target, DefaultFacts(target)).value();
+      const std::vector<int32_t> configuration = testing::Decide(space, {{"stages", stages}});
+      const auto lowered = Lower(half, space.Instantiate(configuration), target, DefaultFacts(target)).value();
       std::vector<std::string> shared;
       bool chooses = false;
       Contains(lowered.kernels[0].body, [&](const StmtNode& s) {

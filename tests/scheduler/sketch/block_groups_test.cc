@@ -1,4 +1,4 @@
-// Blocks that walk in groups of rows of tiles: which tasks have the decision, the order of the blocks, what they
+// Blocks that walk in groups of rows of tiles: which tasks have the parameter, the order of the blocks, what they
 // compute, and what is refused. With a last-level cache of nothing numbers_test.cc and execute_test.cc go over these
 // sketches too.
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ std::vector<std::pair<int64_t, int64_t>> OrderOf(const KernelFunc& kernel) {
   return order;
 }
 
-TEST(BlockGroups, AreADecisionWhereTheOperandsExceedTheCache) {
+TEST(BlockGroups, AreAParameterWhereTheOperandsExceedTheCache) {
   const ComputeDag large = testing::MatMul(4096, 4096, 4096, false), small = testing::MatMul(1024, 1024, 1024, false);
   int with = 0;
   for (const auto& [dag, offered] : {std::pair(&large, true), {&small, false}}) {

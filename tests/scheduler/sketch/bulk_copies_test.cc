@@ -49,19 +49,19 @@ Sketch Find(const ComputeDag& dag, const std::string& name, const Target& target
   return sketch;
 }
 
-// Decisions drawn at random, with some said by the ends of their names; those must be legal.
+// A configuration drawn at random, with some values said by the ends of their names; those must be legal.
 std::vector<int32_t> Draw(const Space& space, const Said& said, std::mt19937& random) {
-  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<int32_t> configuration(space.size()), values;
   for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
-    decisions[h] = values[random() % values.size()];
+    space.Domain(h, configuration, &values);
+    configuration[h] = values[random() % values.size()];
     for (const auto& [ending, value] : said) {
       if (!absl::EndsWith(space.hole_name(h), ending)) continue;
       EXPECT_TRUE(std::find(values.begin(), values.end(), value) != values.end()) << ending << " cannot be " << value;
-      decisions[h] = value;
+      configuration[h] = value;
     }
   }
-  return decisions;
+  return configuration;
 }
 
 int CountOf(const Stmt& stmt, StmtKind kind) {

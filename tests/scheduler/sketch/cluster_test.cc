@@ -41,13 +41,13 @@ std::vector<const Space*> ClusterSpaces(const TaskSpace& task, const std::string
   return result;
 }
 
-std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {
-  std::vector<int32_t> decisions(space.size()), values;
+std::vector<int32_t> RandomConfiguration(const Space& space, std::mt19937& random) {
+  std::vector<int32_t> configuration(space.size()), values;
   for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
-    decisions[h] = values[random() % values.size()];
+    space.Domain(h, configuration, &values);
+    configuration[h] = values[random() % values.size()];
   }
-  return decisions;
+  return configuration;
 }
 
 TEST(ClusterReduction, CompetesInEveryRewriteOfADeepConvolution) {
@@ -60,19 +60,19 @@ TEST(ClusterReduction, CompetesInEveryRewriteOfADeepConvolution) {
   for (const auto& [rewrite, count] : expected) EXPECT_EQ(ClusterSpaces(*task, rewrite).size(), count) << rewrite;
 }
 
-TEST(ClusterReduction, ItsFactorIsADecision) {
+TEST(ClusterReduction, ItsFactorIsAParameter) {
   const auto task = SpaceOf(testing::Convolution({7, 7, 512, 512, 3, 1, 1}), kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
-  std::vector<int32_t> decisions = space.Default(), values;
+  std::vector<int32_t> configuration = space.Default(), values;
   const int hole = HoleOf(space, "cluster");
   ASSERT_GE(hole, 0);
-  space.Domain(hole, decisions, &values);
+  space.Domain(hole, configuration, &values);
   EXPECT_EQ(values, (std::vector<int32_t>{1, 2, 3, 4, 6, 8, 12, 16}));
   for (int32_t value : values) {
-    decisions[hole] = value;
-    space.Clamp(hole + 1, absl::MakeSpan(decisions));
-    ASSERT_EQ(decisions[hole], value);
-    const auto lowered = Lower(task->dag(), space.Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+    configuration[hole] = value;
+    space.Clamp(hole + 1, absl::MakeSpan(configuration));
+    ASSERT_EQ(configuration[hole], value);
+    const auto lowered = Lower(task->dag(), space.Instantiate(configuration), kCuda, DefaultFacts(kCuda));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     ASSERT_EQ(lowered->kernels.size(), 1u);
     EXPECT_EQ(lowered->kernels[0].cluster, value);
@@ -100,7 +100,7 @@ TEST(ClusterReduction, BlocksOfAClusterSumTheirShares) {
       std::mt19937 random(5);
       for (int n = 0; n < 60; ++n) {
         const auto lowered =
-            Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kCuda, DefaultFacts(kCuda)).value();
+            Lower(dag, space->Instantiate(RandomConfiguration(*space, random)), kCuda, DefaultFacts(kCuda)).value();
         const KernelFunc& kernel = lowered.kernels.at(0);
         if (kernel.threads * kernel.cluster > 200 || kernel.blocks > 64 || lowered.kernels.size() > 1) continue;
         ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected)) << space->name();
@@ -120,22 +120,22 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
   const ComputeDag dag = testing::Convolution({7, 7, 64, 32, 3, 1, 1}, true);
   const auto task = SpaceOf(dag, kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
-  std::vector<int32_t> decisions = space.Default();
+  std::vector<int32_t> configuration = space.Default();
   const auto decide = [&](const std::string& hole, int32_t value) {
     const int h = HoleOf(space, hole);
     ASSERT_GE(h, 0) << hole;
-    decisions[h] = value;
-    space.Clamp(h + 1, absl::MakeSpan(decisions));
-    ASSERT_EQ(decisions[h], value) << hole;
+    configuration[h] = value;
+    space.Clamp(h + 1, absl::MakeSpan(configuration));
+    ASSERT_EQ(configuration[h], value) << hole;
   };
   decide("cluster", 4);
   for (int h = 0; h < space.size(); ++h)
     if (space.hole_name(h).ends_with(".r1") || space.hole_name(h).ends_with(".r2")) decide(space.hole_name(h), 2);
   decide("stages", 1);
-  const LoweredProgram once = Lower(dag, space.Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+  const LoweredProgram once = Lower(dag, space.Instantiate(configuration), kCuda, DefaultFacts(kCuda)).value();
   decide("stages", 3);
   decide("overlap", 1);
-  const LoweredProgram lowered = Lower(dag, space.Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+  const LoweredProgram lowered = Lower(dag, space.Instantiate(configuration), kCuda, DefaultFacts(kCuda)).value();
   const KernelFunc &kernel = lowered.kernels.at(0), &plain = once.kernels.at(0);
   int64_t steps = 0;
   Contains(kernel.body, [&](const StmtNode& s) {
@@ -173,7 +173,7 @@ TEST(ClusterReduction, SumsHalvesInFloat) {
     std::mt19937 random(2);
     for (int n = 0; n < 4; ++n, ++run) {
       const auto lowered =
-          Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, (*device)->facts()).value();
+          Lower(dag, space->Instantiate(RandomConfiguration(*space, random)), kOpenCl, (*device)->facts()).value();
       const Program program = CompileProgram(lowered, kOpenCl).value();
       EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 2e-3), "") << program.source;
     }
@@ -208,11 +208,11 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
   const testing::GuardSettings settings = testing::GuardSettings::FromEnvironment();
   for (const Space* space : ClusterSpaces(*task)) {
     for (int n = 1; n <= std::max(1, settings.candidates); ++n) {
-      std::vector<int32_t> decisions = testing::DrawCandidate(*space, settings.seed, n);
-      int32_t& blocks = decisions[HoleOf(*space, "cluster")];
+      std::vector<int32_t> configuration = testing::DrawCandidate(*space, settings.seed, n);
+      int32_t& blocks = configuration[HoleOf(*space, "cluster")];
       blocks = std::max(blocks, 2);
-      space->Clamp(0, absl::MakeSpan(decisions));
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+      space->Clamp(0, absl::MakeSpan(configuration));
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda)).value();
       const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
       if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();
       ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(lowered, kCuda);
@@ -222,7 +222,7 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
         EXPECT_EQ(program->kernels[k].grid[0] % program->kernels[k].cluster, 0);
         clusters += program->kernels[k].cluster > 1;
       }
-      EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, decisions);
+      EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, configuration);
       EXPECT_NE(program->source.find("mapa.u64"), std::string::npos);
       EXPECT_NE(program->source.find("cluster_barrier();"), std::string::npos);
       EXPECT_EQ(program->source.find("mma.sync") != std::string::npos,
@@ -270,11 +270,11 @@ TEST(ClusterReduction, ADeviceWithoutClustersIsNamed) {
   const ComputeDag dag = testing::Convolution({7, 7, 512, 512, 3, 1, 1});
   const auto task = SpaceOf(dag, kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
-  std::vector<int32_t> decisions = space.Default();
+  std::vector<int32_t> configuration = space.Default();
   const int hole = HoleOf(space, "cluster");
-  decisions[hole] = 16;
-  space.Clamp(hole + 1, absl::MakeSpan(decisions));
-  const Schedule schedule = space.Instantiate(decisions);
+  configuration[hole] = 16;
+  space.Clamp(hole + 1, absl::MakeSpan(configuration));
+  const Schedule schedule = space.Instantiate(configuration);
   for (const auto& [arch, most] : {std::pair("sm_80", "1"), {"sm_120", "8"}}) {
     DeviceFacts facts = DefaultFacts(Target::Parse(absl::StrCat("cuda -arch=", arch)).value());
     facts.max_shared_bytes = 1 << 20;

@@ -1,4 +1,4 @@
-// Decisions of a space by the names of its holes.
+// The configuration of a space by the names of its holes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,15 +24,15 @@ inline int HoleOf(const Space& space, const std::string& name) {
 // From the first hole to the last: said ones, others drawn, or with no `random` as small as can be.
 inline std::vector<int32_t> Decide(const Space& space, const std::map<std::string, int32_t>& said,
                                    std::mt19937* random = nullptr) {
-  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<int32_t> configuration(space.size()), values;
   for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
+    space.Domain(h, configuration, &values);
     const auto wanted = said.find(space.hole_name(h));
     const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
     EXPECT_EQ(legal, wanted != said.end()) << space.hole_name(h);
-    decisions[h] = legal ? wanted->second : values[random == nullptr ? 0 : (*random)() % values.size()];
+    configuration[h] = legal ? wanted->second : values[random == nullptr ? 0 : (*random)() % values.size()];
   }
-  return decisions;
+  return configuration;
 }
 
 }  // namespace diapason::testing

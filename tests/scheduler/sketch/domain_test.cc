@@ -48,15 +48,15 @@ TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
     std::vector<int32_t> values, rest;
     std::vector<std::set<int32_t>> seen(space.size());
     for (int n = 1; n <= 8; ++n) {
-      const std::vector<int32_t> decisions = testing::DrawCandidate(space, 1, n);
-      space.Evaluate(decisions, &metrics);
+      const std::vector<int32_t> configuration = testing::DrawCandidate(space, 1, n);
+      space.Evaluate(configuration, &metrics);
       ASSERT_TRUE(metrics.legal);
       for (int hole = 0; hole < space.size(); ++hole) {
-        space.Domain(hole, decisions, &values);
+        space.Domain(hole, configuration, &values);
         ASSERT_TRUE(std::is_sorted(values.begin(), values.end()));
         seen[hole].insert(values.begin(), values.end());
         for (int32_t value : seen[hole]) {
-          std::vector<int32_t> trial = decisions;
+          std::vector<int32_t> trial = configuration;
           trial[hole] = value;
           for (int h = hole + 1; h < space.size(); ++h) {
             space.Domain(h, trial, &rest);

@@ -35,9 +35,9 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
   }
 
   // A candidate that does not compute the reference is a failure of the test.
-  void Compare(const ComputeDag& dag, const Space& space, absl::Span<const int32_t> decisions,
+  void Compare(const ComputeDag& dag, const Space& space, absl::Span<const int32_t> configuration,
                const Reference& reference) {
-    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, facts_);
+    const auto lowered = Lower(dag, space.Instantiate(configuration), target_, facts_);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, target_);
     ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target_);
@@ -47,11 +47,11 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
 
   void RunCandidate(const GuardTask& task, int sketch, int number, const Reference& reference) {
     const Space& space = task.space->space(sketch);
-    const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings_.seed, number);
-    const std::string what = testing::Describe(task.task->name, space, number, decisions);
+    const std::vector<int32_t> configuration = testing::DrawCandidate(space, settings_.seed, number);
+    const std::string what = testing::Describe(task.task->name, space, number, configuration);
     SCOPED_TRACE(what);
     clock_.Begin(what);
-    Compare(task.task->dag, space, decisions, reference);
+    Compare(task.task->dag, space, configuration, reference);
   }
 
   // Candidates of the sketches that have `part` in their names, of all these tasks.
@@ -81,7 +81,7 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(ExecuteTest, CandidatesOfAllKindsOfTasksComputeTheDag) {
   const std::vector<NamedDag> kinds = testing::AllKinds();
-  facts_.l2_bytes = target_.is_gpu() ? 0 : facts_.l2_bytes;  // blocks in groups are a decision
+  facts_.l2_bytes = target_.is_gpu() ? 0 : facts_.l2_bytes;  // blocks in groups are a parameter
   const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
   const int candidates = settings_.candidates > 0 ? settings_.candidates : 2;
   int64_t run = 0;
@@ -135,12 +135,12 @@ TEST_P(ExecuteTest, PipelinesOfSplitReductionsEndWhereTheirSlicesEnd) {
   for (int sketch : tasks[0].sketches) {
     const Space& space = tasks[0].space->space(sketch);
     for (int n = 0; n < 40 && pipelines < 4; ++n) {
-      const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings.seed, n);
-      const std::string what = testing::Describe("conv3x3_deep", space, n, decisions);
+      const std::vector<int32_t> configuration = testing::DrawCandidate(space, settings.seed, n);
+      const std::string what = testing::Describe("conv3x3_deep", space, n, configuration);
       if (what.find("stages=3") == std::string::npos) continue;
       ++pipelines;
       SCOPED_TRACE(what);
-      Compare(tasks[0].task->dag, space, decisions, reference);
+      Compare(tasks[0].task->dag, space, configuration, reference);
     }
   }
   EXPECT_EQ(pipelines, 4);

@@ -52,16 +52,16 @@ TEST_P(FeatureNamesTest, NameWhatIsFilledAndNothingElse) {
     ASSERT_TRUE(spaces.ok()) << spaces.status();
     for (int i = 0; i < (*spaces)->size(); ++i) {
       const Space& space = (*spaces)->space(i);
-      const std::vector<int32_t> decisions = space.Default();
+      const std::vector<int32_t> configuration = space.Default();
       Metrics metrics;
-      space.Evaluate(decisions, &metrics);
+      space.Evaluate(configuration, &metrics);
       const float* f = metrics.features;
       for (int p = 0; p < kNumFeatures; ++p) {
         EXPECT_TRUE(!names_[p].empty() || f[p] == 0) << "place " << p << " of " << space.name();
         if (f[p] != 0) never_filled.erase(names_[p]);
       }
-      for (size_t d = 0; d < decisions.size() && d < kDecisionFeatures; ++d) {
-        EXPECT_EQ(f[At("decision " + std::to_string(d))], static_cast<float>(decisions[d]));
+      for (size_t d = 0; d < configuration.size() && d < kParameterFeatures; ++d) {
+        EXPECT_EQ(f[At("parameter " + std::to_string(d))], static_cast<float>(configuration[d]));
       }
       const float nanoseconds = static_cast<float>(std::log2(1 + metrics.seconds * 1e9));
       EXPECT_NEAR(f[At("all: nanoseconds log2")], nanoseconds, 1e-4);

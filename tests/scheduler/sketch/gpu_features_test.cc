@@ -15,8 +15,8 @@
 namespace diapason {
 namespace {
 
-// The decisions of the first space whose name contains `part`, its default with some holes set by name; null if none
-// has it.
+// The configuration of the first space whose name contains `part`, its default with some holes set by name; null if
+// none has it.
 const Space* SpaceWith(const TaskSpace& task, const std::string& part) {
   for (int i = 0; i < task.size(); ++i)
     if (task.space(i).name().find(part) != std::string::npos) return &task.space(i);
@@ -24,22 +24,22 @@ const Space* SpaceWith(const TaskSpace& task, const std::string& part) {
 }
 
 std::vector<int32_t> WithHoles(const Space& space, const std::vector<std::pair<std::string, int32_t>>& values) {
-  std::vector<int32_t> decisions = space.Default();
+  std::vector<int32_t> configuration = space.Default();
   int set = 0;
   for (int h = 0; h < space.size(); ++h)
     for (const auto& [name, value] : values)
       if (space.hole_name(h) == name) {
-        decisions[h] = value;
+        configuration[h] = value;
         ++set;
       }
   EXPECT_EQ(set, static_cast<int>(values.size()));
-  space.Clamp(0, absl::MakeSpan(decisions));
+  space.Clamp(0, absl::MakeSpan(configuration));
   for (int h = 0; h < space.size(); ++h)
     for (const auto& [name, value] : values)
       if (space.hole_name(h) == name) {
-        EXPECT_EQ(decisions[h], value) << name;
+        EXPECT_EQ(configuration[h], value) << name;
       }
-  return decisions;
+  return configuration;
 }
 
 // The hole of the reduction's innermost tile.
@@ -52,9 +52,9 @@ std::string TensorK(const Space& space) {
 class GpuFeaturesTest : public ::testing::TestWithParam<std::string> {
  protected:
   // Lowers, compiles and, where there is a device, compares; gives the source.
-  std::string Check(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions) {
+  std::string Check(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& configuration) {
     const Target target = Target::Parse(GetParam()).value();
-    const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
+    const auto lowered = Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target));
     if (!lowered.ok()) {
       ADD_FAILURE() << lowered.status();
       return "";
@@ -102,9 +102,9 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
   }
 }
 
-std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int32_t>& decisions) {
+std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int32_t>& configuration) {
   std::map<std::string, int32_t> values;
-  for (int h = 0; h < space.size(); ++h) values[space.hole_name(h)] = decisions[h];
+  for (int h = 0; h < space.size(); ++h) values[space.hole_name(h)] = configuration[h];
   return values;
 }
 
@@ -184,11 +184,11 @@ TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
       const Space* space = SpaceWith(*task, sketch);
       ASSERT_NE(space, nullptr) << sketch;
       for (int k : {8, 16, 32}) {
-        std::vector<int32_t> decisions = space->Default();
+        std::vector<int32_t> configuration = space->Default();
         for (int h = 0; h < space->size(); ++h)
-          if (space->hole_name(h) == TensorK(*space)) decisions[h] = k;
-        space->Clamp(0, absl::MakeSpan(decisions));
-        const std::string source = Check(dag, *space, decisions);
+          if (space->hole_name(h) == TensorK(*space)) configuration[h] = k;
+        space->Clamp(0, absl::MakeSpan(configuration));
+        const std::string source = Check(dag, *space, configuration);
         if (!cuda()) continue;
         EXPECT_NE(source.find("add_three_tf32("), std::string::npos) << source;
         // Columns along k come as matrices, as rows do.
@@ -244,13 +244,13 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
     auto error_of = [&](const char* sketch, int32_t depth) -> double {
       const Space* space = SpaceWith(*task, sketch);
       if (space == nullptr) return INFINITY;
-      std::vector<int32_t> decisions = space->Default();
+      std::vector<int32_t> configuration = space->Default();
       for (int h = 0; h < space->size(); ++h)
         if (depth > 0 && space->hole_name(h) == "k.r2") {
-          decisions[h] = depth;
-          space->Clamp(h + 1, absl::MakeSpan(decisions));
+          configuration[h] = depth;
+          space->Clamp(h + 1, absl::MakeSpan(configuration));
         }
-      const auto lowered = Lower(dag, space->Instantiate(decisions), target, facts);
+      const auto lowered = Lower(dag, space->Instantiate(configuration), target, facts);
       if (!lowered.ok()) return INFINITY;
       const auto program = CompileProgram(*lowered, target);
       if (!program.ok()) return INFINITY;

@@ -94,18 +94,18 @@ std::vector<NamedDag> BuiltinTasks(bool full_size) {
 std::vector<int32_t> DrawCandidate(const Space& space, uint64_t seed, int number) {
   if (number == 0) return space.Default();
   Random random(seed, static_cast<uint64_t>(number));
-  std::vector<int32_t> decisions(space.size(), 1), values;
+  std::vector<int32_t> configuration(space.size(), 1), values;
   for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, decisions, &values);
-    decisions[hole] = values[random.Below(static_cast<uint32_t>(values.size()))];
+    space.Domain(hole, configuration, &values);
+    configuration[hole] = values[random.Below(static_cast<uint32_t>(values.size()))];
   }
-  return decisions;
+  return configuration;
 }
 
-std::string Describe(const std::string& task, const Space& space, int number, absl::Span<const int32_t> decisions) {
+std::string Describe(const std::string& task, const Space& space, int number, absl::Span<const int32_t> configuration) {
   std::string text = absl::StrCat(task, " ", space.name(), " candidate ", number, ":");
   for (int hole = 0; hole < space.size(); ++hole)
-    absl::StrAppend(&text, " ", space.hole_name(hole), "=", decisions[hole]);
+    absl::StrAppend(&text, " ", space.hole_name(hole), "=", configuration[hole]);
   return text;
 }
 

@@ -36,11 +36,11 @@ struct GuardSettings {
 // networks with fewer channels and pixels, once with channels that vectors divide and once with odd ones.
 std::vector<NamedDag> BuiltinTasks(bool full_size);
 
-// Decisions of candidate `number` of a sketch: its default for 0, else each hole drawn from its domain.
+// The configuration of candidate `number` of a sketch: its default for 0, else each hole drawn from its domain.
 std::vector<int32_t> DrawCandidate(const Space& space, uint64_t seed, int number);
 
 // "resnet-18/conv2d_3x3 gemm/tile2 candidate 5: i1.s1=4 ...", enough to run it again.
-std::string Describe(const std::string& task, const Space& space, int number, absl::Span<const int32_t> decisions);
+std::string Describe(const std::string& task, const Space& space, int number, absl::Span<const int32_t> configuration);
 
 // One task with its spaces.
 struct GuardTask {

@@ -37,8 +37,8 @@ class LibraryCudaTest : public ::testing::TestWithParam<Library> {
     for (const auto& space : spaces) {
       int worked = 0;
       std::string refusals;
-      for (const std::vector<int32_t>& decisions : space->Priors()) {
-        const Schedule schedule = space->Instantiate(decisions);
+      for (const std::vector<int32_t>& configuration : space->Priors()) {
+        const Schedule schedule = space->Instantiate(configuration);
         const auto lowered = Lower(dag, schedule, target_, device_->facts());
         ASSERT_TRUE(lowered.ok()) << name << ": " << lowered.status();
         const auto program = CompileProgram(*lowered, target_);

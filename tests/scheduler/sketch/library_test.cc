@@ -107,9 +107,9 @@ TEST(LibrarySpaces, RequireEachAlgorithmOnceAndAreNeverTheDefault) {
   const Space& fused = task->space(task->Find("library/cudnn.fused"));
   ASSERT_EQ(fused.hole_name(0), "algorithm");
   std::vector<int32_t> algorithms;
-  for (const std::vector<int32_t>& decisions : fused.Priors()) {
-    algorithms.push_back(decisions[0]);
-    EXPECT_EQ(fused.Instantiate(decisions).steps[0].factors[0].value, decisions[0]);
+  for (const std::vector<int32_t>& configuration : fused.Priors()) {
+    algorithms.push_back(configuration[0]);
+    EXPECT_EQ(fused.Instantiate(configuration).steps[0].factors[0].value, configuration[0]);
   }
   EXPECT_THAT(algorithms, ElementsAre(1, 0, 6, 7, 2, 4, 5));
   const Schedule chosen = DefaultSchedule(dag, target, facts).value();
@@ -125,20 +125,20 @@ TEST(LibrarySpaces, AreSearchedLikeOthers) {
     const auto spaces = LibrarySpaces(dag, {target, facts});
     ASSERT_FALSE(spaces.empty()) << name;
     for (const auto& space : spaces) {
-      std::vector<int32_t> decisions = space->Default(), values;
+      std::vector<int32_t> configuration = space->Default(), values;
       for (int n = 0; n < 10; ++n) {
         for (int h = 0; h < space->size(); ++h) {
-          space->Domain(h, decisions, &values);
+          space->Domain(h, configuration, &values);
           ASSERT_FALSE(values.empty());
-          decisions[h] = values[random() % values.size()];
+          configuration[h] = values[random() % values.size()];
         }
-        std::vector<int32_t> clamped = decisions;
+        std::vector<int32_t> clamped = configuration;
         space->Clamp(0, absl::MakeSpan(clamped));
-        EXPECT_EQ(clamped, decisions) << name << " " << space->name();
+        EXPECT_EQ(clamped, configuration) << name << " " << space->name();
         Metrics metrics;
-        space->Evaluate(decisions, &metrics);
+        space->Evaluate(configuration, &metrics);
         EXPECT_TRUE(metrics.legal && metrics.seconds > 0 && metrics.seconds < 1) << name << " " << space->name();
-        EXPECT_TRUE(Lower(dag, space->Instantiate(decisions), target, facts).ok()) << name << " " << space->name();
+        EXPECT_TRUE(Lower(dag, space->Instantiate(configuration), target, facts).ok()) << name << " " << space->name();
       }
     }
   }

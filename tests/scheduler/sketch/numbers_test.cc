@@ -89,14 +89,14 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
   const Target target_ = TargetOf(GetParam());
   DeviceFacts facts_ = DefaultFacts(target_);
 
-  void CompareCandidate(const ComputeDag& dag, const SketchSpace& space, absl::Span<const int32_t> decisions) {
+  void CompareCandidate(const ComputeDag& dag, const SketchSpace& space, absl::Span<const int32_t> configuration) {
     Metrics metrics;
-    space.Evaluate(decisions, &metrics);
+    space.Evaluate(configuration, &metrics);
     EXPECT_TRUE(metrics.legal);
-    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, facts_);
+    const auto lowered = Lower(dag, space.Instantiate(configuration), target_, facts_);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     Bounds bounds;
-    space.skeleton().Infer(decisions, &bounds);
+    space.skeleton().Infer(configuration, &bounds);
     std::vector<MetricsModel::Resources> resources;
     space.model().ResourcesOf(bounds, &resources);
     ASSERT_EQ(resources.size(), lowered->kernels.size());
@@ -117,11 +117,11 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
         const auto& space = static_cast<const SketchSpace&>(task.space->space(i));
         for (int n = 0; n < candidates; ++n, ++compared) {
           if (HasFailure() || clock_.Over()) return compared;
-          const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings_.seed, n);
-          const std::string what = testing::Describe(task.task->name, space, n, decisions);
+          const std::vector<int32_t> configuration = testing::DrawCandidate(space, settings_.seed, n);
+          const std::string what = testing::Describe(task.task->name, space, n, configuration);
           SCOPED_TRACE(what);
           clock_.Begin(what);
-          CompareCandidate(task.task->dag, space, decisions);
+          CompareCandidate(task.task->dag, space, configuration);
         }
       }
     }
@@ -143,7 +143,7 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfAllKindsOfTasks) {
-  facts_.l2_bytes = 0;  // blocks in groups are a decision
+  facts_.l2_bytes = 0;  // blocks in groups are a parameter
   const std::vector<NamedDag> kinds = testing::AllKinds();
   const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
   const int candidates = settings_.candidates > 0 ? settings_.candidates : 30;

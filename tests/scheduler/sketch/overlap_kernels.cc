@@ -68,15 +68,16 @@ class Selection {
   }
 
   // One candidate that computed wrong numbers in a network: EfficientNet-B0 on an H200.
-  bool AddKnown(const testing::NamedDag& task, const std::string& sketch, const std::vector<int32_t>& decisions) {
+  bool AddKnown(const testing::NamedDag& task, const std::string& sketch, const std::vector<int32_t>& configuration) {
     const auto space = TaskSpace::Create(task.dag, target_, facts_);
     if (!space.ok()) return Fail(task.name, space.status());
     const int found = (*space)->Find(sketch);
-    if (found < 0 || (*space)->space(found).size() != static_cast<int>(decisions.size()))
+    if (found < 0 || (*space)->space(found).size() != static_cast<int>(configuration.size()))
       return Fail(task.name,
-                  absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", decisions.size(), " holes")));
+                  absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", configuration.size(), " holes")));
     const Space& one = (*space)->space(found);
-    candidates_.push_back({testing::Describe(task.name, one, 0, decisions), &task.dag, one.Instantiate(decisions)});
+    candidates_.push_back(
+        {testing::Describe(task.name, one, 0, configuration), &task.dag, one.Instantiate(configuration)});
     return true;
   }
 
@@ -88,17 +89,17 @@ class Selection {
   }
 
  private:
-  // Most with decisions as small as can be, whose kernels compile fast; others the default, or a random one.
+  // Most with values as small as can be, whose kernels compile fast; others the default, or a random one.
   void Take(const testing::NamedDag& task, const Space& space) {
     const int number = static_cast<int>(candidates_.size());
-    std::vector<int32_t> decisions = number % kDrawnShare == 0   ? testing::DrawCandidate(space, kSeed, number)
-                                     : number % kDrawnShare == 1 ? space.Default()
-                                                                 : testing::Decide(space, {});
+    std::vector<int32_t> configuration = number % kDrawnShare == 0   ? testing::DrawCandidate(space, kSeed, number)
+                                         : number % kDrawnShare == 1 ? space.Default()
+                                                                     : testing::Decide(space, {});
     const int overlap = testing::HoleOf(space, "overlap");
-    decisions[overlap] = 1 + number / kDrawnShare % 2;
-    space.Clamp(overlap, absl::MakeSpan(decisions));
+    configuration[overlap] = 1 + number / kDrawnShare % 2;
+    space.Clamp(overlap, absl::MakeSpan(configuration));
     candidates_.push_back(
-        {testing::Describe(task.name, space, number, decisions), &task.dag, space.Instantiate(decisions)});
+        {testing::Describe(task.name, space, number, configuration), &task.dag, space.Instantiate(configuration)});
   }
 
   const Target& target_;

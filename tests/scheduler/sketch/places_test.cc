@@ -96,8 +96,8 @@ TEST_P(PlacesTest, CandidatesWriteTheirPartAndNothingElse) {
     const std::vector<OutputPlace> places = PlacesFor(task.dag);
     for (int s = next; s < space->size(); s = next += kShare) {
       SCOPED_TRACE(task.name + " " + space->space(s).name());
-      const auto decisions = testing::DrawCandidate(space->space(s), 7, 0);
-      ExpectPlaced(task.dag, space->space(s).Instantiate(decisions), places[s % places.size()], reference);
+      const auto configuration = testing::DrawCandidate(space->space(s), 7, 0);
+      ExpectPlaced(task.dag, space->space(s).Instantiate(configuration), places[s % places.size()], reference);
       if (HasFatalFailure()) return;
       ++placed;
     }

@@ -44,7 +44,7 @@ TEST_P(PriorsTest, AreLegalDefaultsAndAmongTheFirstCandidates) {
         EXPECT_EQ(sketch.Default(), prior);
         if (first.empty()) first = FirstCandidates(*space, 8);
         EXPECT_TRUE(std::any_of(first.begin(), first.end(), [&](const Candidate& candidate) {
-          return candidate.space == i && candidate.decisions == prior;
+          return candidate.space == i && candidate.configuration == prior;
         }));
       }
     }

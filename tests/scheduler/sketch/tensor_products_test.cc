@@ -72,18 +72,18 @@ ComputeDag ByteProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n
       .value();
 }
 
-// Decisions drawn at random, with some said.
+// A configuration drawn at random, with some values said.
 std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_t>& said, std::mt19937& random) {
-  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<int32_t> configuration(space.size()), values;
   for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
+    space.Domain(h, configuration, &values);
     const std::string level = space.hole_name(h).substr(space.hole_name(h).find('.') + 1);
     auto wanted = said.find(space.hole_name(h));
     if (wanted == said.end()) wanted = said.find(level);
     const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
-    decisions[h] = legal ? wanted->second : values[random() % values.size()];
+    configuration[h] = legal ? wanted->second : values[random() % values.size()];
   }
-  return decisions;
+  return configuration;
 }
 
 TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
@@ -96,8 +96,8 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
     ASSERT_GE(task->Find("direct/tensor"), 0);
     const Space* space = &task->space(task->Find("direct/tensor"));
     for (int n = 0; n < 3; ++n) {
-      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      const std::vector<int32_t> configuration = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       SCOPED_TRACE(form);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
@@ -122,9 +122,9 @@ TEST(TensorProducts, ManySumsOfALane) {
   const Space* space = &task->space(task->Find("direct/tensor"));
   for (int32_t k : {8, 16, 32})
     for (int32_t tiles : {1, 4}) {
-      const std::vector<int32_t> decisions =
+      const std::vector<int32_t> configuration =
           Draw(*space, {{"warps", 1}, {"i0.tiles", tiles}, {"i1.tiles", 8}, {"r2", k}, {"r1", 1}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << k << " " << tiles;
     }
@@ -147,8 +147,8 @@ TEST(TensorProducts, PairsOfHalvesComeAsMatricesEitherWay) {
     ASSERT_GE(task->Find("direct/tensor"), 0);
     const Space* space = &task->space(task->Find("direct/tensor"));
     for (int n = 0; n < 3; ++n) {
-      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      const std::vector<int32_t> configuration = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       SCOPED_TRACE(form);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
@@ -326,8 +326,8 @@ TEST(TensorProducts, WindowsMoveOverOneCopyOfTheImage) {
     ASSERT_GE(task->Find("rows/tensor"), 0);
     const Space* space = &task->space(task->Find("rows/tensor"));
     for (int n = 0; n < 4; ++n) {
-      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1 + n % 2}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      const std::vector<int32_t> configuration = Draw(*space, {{"warps", 1 + n % 2}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       EXPECT_TRUE(Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }));
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << n;
@@ -357,11 +357,11 @@ void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int
     const Space* space = &task->space(task->Find("direct/wgmma"));
     for (int n : {0, 1}) {
       const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
-      const std::vector<int32_t> decisions = Draw(
+      const std::vector<int32_t> configuration = Draw(
           *space,
           {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}},
           random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       SCOPED_TRACE(::testing::Message() << form << " " << stages << " " << depth);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
@@ -393,15 +393,15 @@ TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
     const auto [groups, tiles, stages, depth] = shapes[form];
     const int32_t columns = 8 >> form;  // in swizzled runs of 128, 64 and 32 bytes, and in runs of 16
     SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth);
-    const std::vector<int32_t> decisions = Draw(*space,
-                                                {{"i0.groups", groups},
-                                                 {"i0.tiles", tiles},
-                                                 {"i1.groups", 1},
-                                                 {"i1.tiles", columns},
-                                                 {"stages", stages},
-                                                 {"r2", depth}},
-                                                random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    const std::vector<int32_t> configuration = Draw(*space,
+                                                    {{"i0.groups", groups},
+                                                     {"i0.tiles", tiles},
+                                                     {"i1.groups", 1},
+                                                     {"i1.tiles", columns},
+                                                     {"stages", stages},
+                                                     {"r2", depth}},
+                                                    random);
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     std::string text;
     for (const KernelFunc& kernel : lowered->kernels) text += ToString(kernel);
@@ -420,11 +420,11 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     ASSERT_GE(task->Find("direct/wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/wgmma"));
-    const std::vector<int32_t> decisions = Draw(
+    const std::vector<int32_t> configuration = Draw(
         *space,
         {{"i0.groups", 2}, {"i0.tiles", form % 2 + 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}},
         random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, kCuda);
     ASSERT_TRUE(program.ok()) << program.status();
@@ -556,16 +556,16 @@ TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
     const auto task = TaskSpace::Create(dag, kCuda, facts).value();
     ASSERT_GE(task->Find("direct/cluster_wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/cluster_wgmma"));
-    const std::vector<int32_t> decisions = Draw(*space,
-                                                {{"i0.groups", groups},
-                                                 {"i0.tiles", 1},
-                                                 {"i1.groups", 1},
-                                                 {"i1.tiles", tiles},
-                                                 {"stages", stages},
-                                                 {"r2", depth},
-                                                 {"cluster", cluster}},
-                                                random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, facts);
+    const std::vector<int32_t> configuration = Draw(*space,
+                                                    {{"i0.groups", groups},
+                                                     {"i0.tiles", 1},
+                                                     {"i1.groups", 1},
+                                                     {"i1.tiles", tiles},
+                                                     {"stages", stages},
+                                                     {"r2", depth},
+                                                     {"cluster", cluster}},
+                                                    random);
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, facts);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     EXPECT_EQ(lowered->kernels.at(0).cluster, cluster);
     // Sums in another order may be another float16: at most 2^-10 from the first, where results are below 2.
@@ -589,9 +589,9 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
     SCOPED_TRACE(name);
     ASSERT_GE(task->Find(name), 0);
     const Space* space = &task->space(task->Find(name));
-    const std::vector<int32_t> decisions =
+    const std::vector<int32_t> configuration =
         Draw(*space, {{"groups", 1}, {"warps", 1}, {"tiles", 2}, {"r2", 16}, {"stages", 3}}, random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-3));
     const auto program = CompileProgram(*lowered, kCuda);
@@ -662,10 +662,10 @@ TEST(GroupProducts, CompileForTheirArchitecture) {
   ASSERT_GE(task->Find("direct/wgmma"), 0);
   const Space* space = &task->space(task->Find("direct/wgmma"));
   std::mt19937 random(2);
-  const std::vector<int32_t> decisions =
+  const std::vector<int32_t> configuration =
       Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 12}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 32}, {"stages", 3}},
            random);
-  const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+  const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto program = CompileProgram(*lowered, kCuda);
   ASSERT_TRUE(program.ok()) << program.status();

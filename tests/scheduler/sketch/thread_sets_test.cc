@@ -27,7 +27,7 @@ const Target kOpenCl = Target::Parse("opencl").value();
 
 using Said = std::map<std::string, int32_t>;
 
-// The sketches of a dag in which sets of threads are a decision: by multiply-adds and on tensor cores.
+// The sketches of a dag in which sets of threads are a parameter: by multiply-adds and on tensor cores.
 std::vector<const Space*> SpacesOf(const TaskSpace& task) {
   std::vector<const Space*> result;
   for (const char* name : {"direct/cluster", "direct/cluster_tensor"})
@@ -35,9 +35,9 @@ std::vector<const Space*> SpacesOf(const TaskSpace& task) {
   return result;
 }
 
-LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions,
+LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& configuration,
                        const Target& target = kCuda) {
-  return Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target)).value();
+  return Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target)).value();
 }
 
 int Count(const KernelFunc& kernel, StmtKind kind) {
@@ -59,13 +59,14 @@ TEST(ThreadSets, SumTheirShares) {
     for (const Space* space : SpacesOf(*task)) {
       for (int n = 0; n < 40; ++n) {
         const Said said{{"cluster", n % 2 + 1}, {"thread_sets", n % 4 < 2 ? 2 : 4}};
-        std::vector<int32_t> decisions = Decide(*space, {}, &random);
+        std::vector<int32_t> configuration = Decide(*space, {}, &random);
         for (int h = 0; h < space->size(); ++h)
-          if (const auto it = said.find(space->hole_name(h)); it != said.end()) decisions[h] = it->second;
-        space->Clamp(0, absl::MakeSpan(decisions));
-        const LoweredProgram lowered = Lowered(dag, *space, decisions);
+          if (const auto it = said.find(space->hole_name(h)); it != said.end()) configuration[h] = it->second;
+        space->Clamp(0, absl::MakeSpan(configuration));
+        const LoweredProgram lowered = Lowered(dag, *space, configuration);
         const KernelFunc& kernel = lowered.kernels.at(0);
-        const int hole = std::find(decisions.begin(), decisions.end(), said.at("thread_sets")) - decisions.begin();
+        const int hole =
+            std::find(configuration.begin(), configuration.end(), said.at("thread_sets")) - configuration.begin();
         if (hole == space->size() || kernel.threads * kernel.cluster > 300 || kernel.blocks > 32) continue;
         ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected)) << space->name();
         ++run;
@@ -144,8 +145,8 @@ TEST(ThreadSets, BecomeACubin) {
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   for (const Space* space : SpacesOf(*task)) {
     for (int32_t blocks : {1, 8}) {
-      std::vector<int32_t> decisions = Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}});
-      const LoweredProgram lowered = Lowered(dag, *space, decisions);
+      std::vector<int32_t> configuration = Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}});
+      const LoweredProgram lowered = Lowered(dag, *space, configuration);
       const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
       if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();
       ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(lowered, kCuda);
