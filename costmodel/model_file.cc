@@ -8,15 +8,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/read_file.h"
 
 namespace diapason {
 namespace {
@@ -131,9 +130,9 @@ bool ParsePayload(const std::string& bytes, ModelFile* file) {
   return in.ok() && in.at_end();
 }
 
-absl::Status Errno(const std::string& what, const std::string& path) {
+absl::Status WriteError(const std::string& path) {
   const int code = errno;
-  return absl::ErrnoToStatus(code, absl::StrCat("cannot ", what, " the cost model ", path));
+  return absl::ErrnoToStatus(code, absl::StrCat("cannot write the cost model ", path));
 }
 
 absl::Status Damaged(const std::string& path) {
@@ -176,10 +175,10 @@ absl::Status WriteAll(int fd, const std::string& bytes, const std::string& path)
   while (done < bytes.size()) {
     const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Errno("write", path);
+    if (written < 0) return WriteError(path);
     done += static_cast<size_t>(written);
   }
-  return fsync(fd) == 0 ? absl::OkStatus() : Errno("write", path);
+  return fsync(fd) == 0 ? absl::OkStatus() : WriteError(path);
 }
 
 }  // namespace
@@ -192,23 +191,21 @@ absl::Status WriteModelFile(const std::string& path, const ModelFile& file) {
   const std::string bytes = absl::StrFormat("%s%d\nchecksum %016x\n", kMagic, kFormat, Checksum(body)) + body;
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return Errno("write", path);
+  if (fd < 0) return WriteError(path);
   absl::Status status = WriteAll(fd, bytes, path);
   close(fd);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = Errno("write", path);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = WriteError(path);
   if (!status.ok()) unlink(temporary.c_str());
   return status;
 }
 
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_version, int num_features,
                                         const std::string& target_kind) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Errno("read", path);
-  std::ostringstream contents;
-  contents << in.rdbuf();
-  const std::string text = contents.str();
-
+  const absl::StatusOr<std::string> contents = ReadWholeFile(path);
+  if (!contents.ok())
+    return absl::Status(contents.status().code(),
+                        absl::StrCat("cannot read the cost model ", path, ": ", contents.status().message()));
+  const std::string& text = *contents;
   size_t at = 0;
   int format = 0;
   const std::optional<std::string> magic = TakeLine(text, &at);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "base/read_file.h"
 
 namespace diapason {
 namespace {
@@ -60,21 +60,9 @@ absl::Status WriteDown(int fd, const std::string& path, const std::string& conte
 }  // namespace
 
 absl::StatusOr<std::string> ReadPackageFile(const std::string& path) {
-  FILE* file = fopen(path.c_str(), "rb");
-  if (file == nullptr) {
-    const std::string text = absl::StrCat("cannot read ", path, ": ", std::strerror(errno));
-    return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(text) : absl::UnavailableError(text);
-  }
-  std::string contents;
-  struct stat facts;
-  if (fstat(fileno(file), &facts) == 0 && facts.st_size > 0)
-    contents.reserve(facts.st_size);  // growing would copy weights several times
-  char piece[1 << 16];
-  for (size_t n; (n = fread(piece, 1, sizeof(piece), file)) > 0;) contents.append(piece, n);
-  const bool failed = ferror(file) != 0;
-  fclose(file);
-  if (failed) return absl::UnavailableError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
-  return contents;
+  absl::StatusOr<std::string> contents = ReadWholeFile(path);
+  if (contents.ok()) return contents;
+  return absl::Status(contents.status().code(), absl::StrCat("cannot read ", path, ": ", contents.status().message()));
 }
 
 absl::Status PackageWriteError(const std::string& path, int error) {
