@@ -22,7 +22,7 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kAlignment = 256, kPadding = 64;
+constexpr int64_t kAlignment = 256;
 // From this size on a buffer asks for 2 MiB pages: weights of tens of MiB read once a run would miss the TLB at each 4
 // KiB.
 constexpr int64_t kHugePage = 2 << 20;

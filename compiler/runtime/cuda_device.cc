@@ -18,7 +18,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kCudaPadding = 64;
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
 
@@ -554,9 +553,9 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::Allocate(int64_t bytes
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes cannot be"));
   RETURN_IF_ERROR(Select());
   CUdeviceptr address = 0;
-  const CUresult result = bytes > INT64_MAX - kCudaPadding
+  const CUresult result = bytes > INT64_MAX - kPadding
                               ? CUDA_ERROR_OUT_OF_MEMORY
-                              : cuda_.MemAlloc(&address, static_cast<size_t>(bytes + kCudaPadding));
+                              : cuda_.MemAlloc(&address, static_cast<size_t>(bytes + kPadding));
   RETURN_IF_ERROR(cuda_.ToStatus(result, absl::StrCat("allocating a buffer of ", bytes, " bytes")));
   return std::make_unique<CudaBuffer>(&cuda_, context_, address, bytes);
 }

@@ -97,12 +97,14 @@ class LaunchTimer {
 
 class Device {
  public:
+  static constexpr int64_t kPadding = 64;  // bytes that can be read behind the end of a buffer
+
   virtual ~Device() = default;
   virtual const DeviceFacts& facts() const = 0;
   virtual TargetKind kind() const = 0;
-  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end, which
-  // kernels for cpu may read: their vectors go beyond the last element. Kernels for cuda read and write elements of
-  // their buffers alone. Contents undefined.
+  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by kPadding readable bytes at the end,
+  // which kernels for cpu may read: their vectors go beyond the last element. Kernels for cuda read and write elements
+  // of their buffers alone. Contents undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
   // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512
   // bytes. Views at offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's

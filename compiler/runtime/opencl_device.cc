@@ -15,7 +15,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kOpenClPadding = 64;
 // Commands between two waits: a queue keeps each until it has run, so an endless queue is endless memory.
 constexpr int64_t kCommandsInFlight = 512;
 
@@ -293,11 +292,11 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> ClDevice::Allocate(int64_t bytes) 
   cl_int error = CL_SUCCESS;
   cl_mem memory = nullptr;
   // Some drivers make a buffer of any size, and fail when it is used.
-  if (bytes > INT64_MAX - kOpenClPadding ||
+  if (bytes > INT64_MAX - kPadding ||
       static_cast<uint64_t>(bytes) > InfoOf<cl_ulong>(cl_, device_, CL_DEVICE_GLOBAL_MEM_SIZE))
     error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   else
-    memory = cl_.clCreateBuffer(context_, CL_MEM_READ_WRITE, bytes + kOpenClPadding, nullptr, &error);
+    memory = cl_.clCreateBuffer(context_, CL_MEM_READ_WRITE, bytes + kPadding, nullptr, &error);
   RETURN_IF_ERROR(OpenClStatus(error, absl::StrCat("out of memory for a buffer of ", bytes, " bytes")));
   return std::make_unique<ClBuffer>(cl_, memory, bytes);
 }
