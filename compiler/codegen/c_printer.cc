@@ -89,7 +89,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kGroupMma:
       case StmtKind::kGroupSync: DIAPASON_CHECK_MSG(false, "no tensor cores on processors"); return;
       case StmtKind::kBulkCopy:
-      case StmtKind::kBulkSync: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
+      case StmtKind::kMbarrier: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
       case StmtKind::kBarrier:
       case StmtKind::kCommit:
       case StmtKind::kLaunchDependents:

@@ -303,7 +303,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:
     case StmtKind::kBulkCopy:
-    case StmtKind::kBulkSync: break;
+    case StmtKind::kMbarrier: break;
   }
   PrintLaneByLane(stmt);
 }

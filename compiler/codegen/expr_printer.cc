@@ -152,8 +152,8 @@ constexpr Helper kHelpers[] = {
      "}"},
     // Copies of whole tiles by the hardware, each of which arrives at a barrier. Their first waiters see the barriers
     // behind one of the block.
-    {"bulk_init", nullptr, nullptr,
-     "{T} void bulk_init(int64* arrivals, int count, int threads) {\n"
+    {"mbarrier_init", nullptr, nullptr,
+     "{T} void mbarrier_init(int64* arrivals, int count, int threads) {\n"
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrivals);\n"
      "  for (int i = 0; i < count; ++i)\n"
      "    asm volatile(\"mbarrier.init.shared::cta.b64 [%0], %1;\" :: \"r\"(at + 8 * i), \"r\"(threads) : "
@@ -169,14 +169,14 @@ constexpr Helper kHelpers[] = {
      "               :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(bytes), \"r\"(at) : "
      "\"memory\");\n"
      "}"},
-    {"bulk_arrive", nullptr, nullptr,
-     "{T} void bulk_arrive(const int64* arrival) {\n"
+    {"mbarrier_arrive", nullptr, nullptr,
+     "{T} void mbarrier_arrive(const int64* arrival) {\n"
      "  asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: "
      "\"r\"((unsigned)__cvta_generic_to_shared(arrival))\n"
      "               : \"memory\");\n"
      "}"},
-    {"bulk_wait", nullptr, nullptr,
-     "{T} void bulk_wait(const int64* arrival, int parity) {\n"
+    {"mbarrier_wait", nullptr, nullptr,
+     "{T} void mbarrier_wait(const int64* arrival, int parity) {\n"
      "  asm volatile(\"{\\n.reg .pred done;\\nagain:\\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\"\n"
      "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : "
      "\"memory\");\n"

@@ -237,7 +237,7 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kGroupMma: return PrintGroupMma(*stmt);
       case StmtKind::kGroupSync: return PrintGroupSync(*stmt);
       case StmtKind::kBulkCopy: return PrintBulkCopy(*stmt);
-      case StmtKind::kBulkSync: return PrintBulkSync(*stmt);
+      case StmtKind::kMbarrier: return PrintMbarrier(*stmt);
       case StmtKind::kLaunchDependents:
         if (cuda_) Line(helpers_.Use("launch_dependents") + "();");
         return;
@@ -536,15 +536,15 @@ class GpuKernelPrinter : public ExprPrinter {
     Close();
   }
 
-  void PrintBulkSync(const StmtNode& sync) {
-    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " copies in bulk, which OpenCL C does not");
+  void PrintMbarrier(const StmtNode& sync) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " waits at mbarriers, which OpenCL C has not");
     const std::string barrier = "(&" + Text(sync.operands[0]);
-    switch (sync.bulk_sync) {
-      case BulkSync::kInit:
-        return Line(helpers_.Use("bulk_init") + barrier + ", " + std::to_string(sync.extent) + ", " + Text(sync.value) +
-                    ");");
-      case BulkSync::kWait: return Line(helpers_.Use("bulk_wait") + barrier + ", " + Text(sync.value) + ");");
-      case BulkSync::kArrive: return Line(helpers_.Use("bulk_arrive") + barrier + ");");
+    switch (sync.mbarrier) {
+      case MbarrierOp::kInit:
+        return Line(helpers_.Use("mbarrier_init") + barrier + ", " + std::to_string(sync.extent) + ", " +
+                    Text(sync.value) + ");");
+      case MbarrierOp::kWait: return Line(helpers_.Use("mbarrier_wait") + barrier + ", " + Text(sync.value) + ");");
+      case MbarrierOp::kArrive: return Line(helpers_.Use("mbarrier_arrive") + barrier + ");");
     }
   }
 

@@ -65,10 +65,10 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kBulkCopy:
       return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value),
                           s.operands.empty() ? nullptr : fn(s.operands[0]));
-    case StmtKind::kBulkSync:
-      if (s.bulk_sync == BulkSync::kInit) return MakeBulkInit(fn(s.operands[0]), s.extent, s.value->value);
-      if (s.bulk_sync == BulkSync::kArrive) return MakeBulkArrive(fn(s.operands[0]));
-      return MakeBulkWait(fn(s.operands[0]), fn(s.value));
+    case StmtKind::kMbarrier:
+      if (s.mbarrier == MbarrierOp::kInit) return MakeMbarrierInit(fn(s.operands[0]), s.extent, s.value->value);
+      if (s.mbarrier == MbarrierOp::kArrive) return MakeMbarrierArrive(fn(s.operands[0]));
+      return MakeMbarrierWait(fn(s.operands[0]), fn(s.value));
     case StmtKind::kCommit: return MakeCommit();
     case StmtKind::kLaunchDependents: return MakeLaunchDependents();
     case StmtKind::kWait: return MakeWait(s.extent);

@@ -103,10 +103,10 @@ Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
       status_ = absl::InvalidArgumentError(absl::StrCat(
           "stage ", state_.stage(copy).op.name, ": copies of a tile at a time have other shared copies beside them"));
     if (!wait) {
-      const Stmt init = barrier ? MakeBulkInit(barrier, 1) : nullptr;
+      const Stmt init = barrier ? MakeMbarrierInit(barrier, 1) : nullptr;
       all.push_back(ByOneThread(copy, MakeSeq({init, BulkCopyOf(copy, zero)})));
     } else if (barrier) {
-      all.push_back(MakeBulkWait(barrier, zero));
+      all.push_back(MakeMbarrierWait(barrier, zero));
     }
   }
   return MakeSeq(all);
@@ -121,7 +121,7 @@ NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(const Pipeline& p) {
     const Expr ahead = MakeVar("ahead");
     analyzer_.Bind(ahead, held);
     const Stmt first = MakeFor(ForKind::kSerial, ahead, held, p.at(ahead, BulkCopyOf(copy, ahead)), 1);
-    const Stmt init = arrivals_[copy] < 0 ? nullptr : MakeBulkInit(BulkBarrier(copy, IntImm(0)), held);
+    const Stmt init = arrivals_[copy] < 0 ? nullptr : MakeMbarrierInit(BulkBarrier(copy, IntImm(0)), held);
     start.push_back(ByOneThread(copy, MakeSeq({init, first})));
     if (held == p.iterations) continue;
     const Expr left = Max(Sub(p.step, IntImm(p.slots)), IntImm(0)),
@@ -139,7 +139,7 @@ Stmt NestBuilder::HoldBulk(int id, size_t last, const Expr& iteration, Stmt work
     const int64_t held = bounds_.stages[copy].slots;
     const Expr& slot = read_slot_[copy];
     if (const Expr barrier = BulkBarrier(copy, slot))
-      work = MakeSeq({MakeBulkWait(barrier, analyzer_.Simplify(FloorMod(FloorDiv(iteration, held), 2))), work});
+      work = MakeSeq({MakeMbarrierWait(barrier, analyzer_.Simplify(FloorMod(FloorDiv(iteration, held), 2))), work});
     work = MakeLet(slot, analyzer_.Simplify(FloorMod(iteration, held)), work);
   }
   return work;

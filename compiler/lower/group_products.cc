@@ -434,9 +434,9 @@ bool NestBuilder::IsPublished(int id) const {
   return state_.stage(id).core_matrices && target_.kind == TargetKind::kCuda;
 }
 
-// Those of all copies in core matrices at a loop that have such parts; these copies become visible to products behind
-// the next barrier. Null if there are none.
-Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots) {
+// What products by warpgroups need of the copies in core matrices that were made at a loop: small parts, of those that
+// have them, and all of them published, so that products behind the next barrier see them. Null if there are none.
+Stmt NestBuilder::FinishCoreMatrices(int id, size_t position, const Expr& iteration, int64_t slots) {
   std::vector<Stmt> all;
   bool publish = false;
   for (int child : state_.topological()) {
@@ -469,7 +469,7 @@ Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
     Stmt body = at(Min(iteration, IntImm(iterations - 1)), AttachedAt(id, last, true));
     return MakeLet(fill, analyzer_.Simplify(FloorMod(iteration, slots)), body);
   };
-  auto small = [&](const Expr& iteration) { return AttachedSmallParts(id, last, iteration, slots); };
+  auto small = [&](const Expr& iteration) { return FinishCoreMatrices(id, last, iteration, slots); };
   auto before = [&](const Expr& iteration, Stmt body) {
     return MakeIf(analyzer_.Simplify(Lt(iteration, IntImm(iterations))), body);
   };
@@ -526,9 +526,9 @@ Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep&
     const int buffer = (*next_buffer_)++;
     temporaries_.push_back({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
     const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
-    init = MakeIf(Eq(ThreadOf(p.id), IntImm(0)), MakeBulkInit(barrier, 1, threads_));
-    arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeBulkArrive(barrier)});
-    await = MakeBulkWait(barrier, analyzer_.Simplify(FloorMod(p.step, 2)));
+    init = MakeIf(Eq(ThreadOf(p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, threads_));
+    arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeMbarrierArrive(barrier)});
+    await = MakeMbarrierWait(barrier, analyzer_.Simplify(FloorMod(p.step, 2)));
   }
   const auto copies = [&](const Expr& iteration) {
     const Expr exists = analyzer_.Simplify(Lt(iteration, IntImm(p.iterations)));
@@ -539,7 +539,7 @@ Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep&
   };
   // Waits for the copies of a step.
   const auto together = [&](const Expr& iteration) {
-    return MakeSeq({MakeWait(distance - 1), AttachedSmallParts(p.id, p.last, iteration, p.slots), MakeBarrier()});
+    return MakeSeq({MakeWait(distance - 1), FinishCoreMatrices(p.id, p.last, iteration, p.slots), MakeBarrier()});
   };
   const auto made = [&](Stmt behind) {
     group_behind_ = std::move(behind);

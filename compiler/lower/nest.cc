@@ -170,7 +170,7 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
     const bool tile =
         split_.blocks > 1 && id == root_ && bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
-    all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
+    all.push_back(FinishCoreMatrices(id, position, IntImm(0), 1));
     if (tile) all.push_back(SumOfThreadSets());
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
     all.push_back(AttachedBulkOnce(id, position, true));
@@ -390,7 +390,7 @@ Stmt NestBuilder::EmitPipeline(int id, const PipelinedLoops& loops, const std::f
   work = at(iteration, HoldBulk(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
   const BulkPipeline bulk = EmitBulkPipeline(pipeline);
-  const Stmt publish = carries ? AttachedSmallParts(id, last, iteration, slots) : nullptr;
+  const Stmt publish = carries ? FinishCoreMatrices(id, last, iteration, slots) : nullptr;
   Stmt body = MakeSeq({MakeWait(slots - 2), publish, MakeBarrier(), copies_if, MakeCommit(), bulk.refill, work});
   return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
 }

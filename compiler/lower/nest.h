@@ -101,7 +101,7 @@ class NestBuilder {
   Stmt EmitGroupProducts(int id, size_t first, int buffer, const Expr& place);
   Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
   bool IsPublished(int id) const;
-  Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
+  Stmt FinishCoreMatrices(int id, size_t position, const Expr& iteration, int64_t slots);
   // A software pipeline over loops of a stage. `inner`: its loops from position `end` on.
   struct Pipeline {
     int id;

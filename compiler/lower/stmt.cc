@@ -157,26 +157,26 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
                .operands = std::move(operands)});
 }
 
-Stmt MakeBulkInit(Expr first, int64_t barriers, int64_t threads) {
+Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t threads) {
   DIAPASON_CHECK(first->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kBulkSync,
+  return Make({.kind = StmtKind::kMbarrier,
                .extent = barriers,
                .value = IntImm(threads),
                .operands = {std::move(first)},
-               .bulk_sync = BulkSync::kInit});
+               .mbarrier = MbarrierOp::kInit});
 }
 
-Stmt MakeBulkArrive(Expr barrier) {
+Stmt MakeMbarrierArrive(Expr barrier) {
   DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kBulkSync, .operands = {std::move(barrier)}, .bulk_sync = BulkSync::kArrive});
+  return Make({.kind = StmtKind::kMbarrier, .operands = {std::move(barrier)}, .mbarrier = MbarrierOp::kArrive});
 }
 
-Stmt MakeBulkWait(Expr barrier, Expr parity) {
+Stmt MakeMbarrierWait(Expr barrier, Expr parity) {
   DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kBulkSync,
+  return Make({.kind = StmtKind::kMbarrier,
                .value = std::move(parity),
                .operands = {std::move(barrier)},
-               .bulk_sync = BulkSync::kWait});
+               .mbarrier = MbarrierOp::kWait});
 }
 
 Stmt MakeLaunchDependents() { return Make({.kind = StmtKind::kLaunchDependents}); }
@@ -305,12 +305,12 @@ class Printer {
         return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
                                std::to_string(stmt->extent) + " from " + Text(stmt->value) +
                                (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
-      case StmtKind::kBulkSync:
-        if (stmt->bulk_sync == BulkSync::kInit)
-          return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent) +
+      case StmtKind::kMbarrier:
+        if (stmt->mbarrier == MbarrierOp::kInit)
+          return Line(depth, "mbarrier init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent) +
                                  (IsInt(stmt->value, 1) ? "" : " for " + Text(stmt->value) + " threads"));
-        if (stmt->bulk_sync == BulkSync::kArrive) return Line(depth, "arrive " + Text(stmt->operands[0]));
-        return Line(depth, "bulk wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
+        if (stmt->mbarrier == MbarrierOp::kArrive) return Line(depth, "mbarrier arrive " + Text(stmt->operands[0]));
+        return Line(depth, "mbarrier wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit: return Line(depth, "commit");
       case StmtKind::kLaunchDependents: return Line(depth, "launch dependents");
       case StmtKind::kWait: return Line(depth, "wait until " + std::to_string(stmt->extent) + " unfinished");

@@ -95,12 +95,12 @@ enum class StmtKind : uint8_t {
   // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it.
   // operands: none, then all threads of the block copy together, and see it behind the next barrier; or a load of the
   // barrier in shared memory at which the copy arrives: the thread that runs this asks for it, and any thread sees it
-  // behind its kBulkSync::kWait.
+  // behind its kMbarrier::kWait.
   kBulkCopy,
-  kBulkSync,  // at barriers where bulk copies, or threads, arrive: `bulk_sync`
+  kMbarrier,  // at an mbarrier (PTX), where bulk copies or threads arrive: `mbarrier`
 };
 
-enum class BulkSync : uint8_t {
+enum class MbarrierOp : uint8_t {
   kInit,    // by one thread, before all else: `extent` barriers from the one that operands[0] loads on, each passed by
             // the arrival of a copy, or by `value` threads
   kWait,    // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value, or the
@@ -140,24 +140,24 @@ struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kBulkSync
+  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
   int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
   Expr index{};        // kStore, kLoadMatrix, kPack, kSmallParts, kGroupMma, kBulkCopy: flat element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
+  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kMbarrier
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};           // kMma, kPack, kGroupMma, kBulkCopy, kBulkSync
-  std::vector<Expr> sums{};               // kGroupMma, kGroupSync (kWait): elements of `buffer`
-  TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix, kGroupMma
-  FactorTypes factors{};                  // kMma, kGroupMma
-  bool transposed = false;                // kLoadMatrix
-  bool from_zero = false;                 // kMma, kGroupMma: the sums are the product alone
-  CoreMatrices columns{}, rows{};         // kGroupMma
-  GroupSync sync = GroupSync::kBegin;     // kGroupSync
-  BulkSync bulk_sync = BulkSync::kInit;   // kBulkSync
-  BufferDecl decl{};                      // kAlloc
-  std::string text{};                     // kComment
+  std::vector<Expr> operands{};             // kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
+  std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): elements of `buffer`
+  TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
+  FactorTypes factors{};                    // kMma, kGroupMma
+  bool transposed = false;                  // kLoadMatrix
+  bool from_zero = false;                   // kMma, kGroupMma: the sums are the product alone
+  CoreMatrices columns{}, rows{};           // kGroupMma
+  GroupSync sync = GroupSync::kBegin;       // kGroupSync
+  MbarrierOp mbarrier = MbarrierOp::kInit;  // kMbarrier
+  BufferDecl decl{};                        // kAlloc
+  std::string text{};                       // kComment
   std::vector<Stmt> body{};
 };
 
@@ -206,9 +206,9 @@ Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
-Stmt MakeBulkInit(Expr first, int64_t barriers, int64_t threads = 1);
-Stmt MakeBulkArrive(Expr barrier);
-Stmt MakeBulkWait(Expr barrier, Expr parity);
+Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t threads = 1);
+Stmt MakeMbarrierArrive(Expr barrier);
+Stmt MakeMbarrierWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
 Stmt MakeLaunchDependents();
 Stmt MakeWait(int64_t unfinished);

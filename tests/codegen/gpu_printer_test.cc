@@ -79,9 +79,9 @@ TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
   const Expr b = MakeVar("b"), t = MakeVar("t"), i = MakeVar("i");
   const Expr arrival = Load(11, DType::kInt64, {I(0)});
   const Stmt ask =
-      MakeIf(Eq(t, I(0)), MakeSeq({MakeBulkInit(arrival, 1), MakeBulkCopy(10, I(0), 64, At(2, I(0)), arrival)}));
+      MakeIf(Eq(t, I(0)), MakeSeq({MakeMbarrierInit(arrival, 1), MakeBulkCopy(10, I(0), 64, At(2, I(0)), arrival)}));
   const Stmt add = Serial(i, 2, MakeStore(1, Mad(i, 32, t), Add(At(0, Mad(i, 32, t)), At(10, Mad(i, 32, t)))));
-  Stmt body = MakeSeq({ask, MakeBarrier(), MakeBulkWait(arrival, I(0)), add});
+  Stmt body = MakeSeq({ask, MakeBarrier(), MakeMbarrierWait(arrival, I(0)), add});
   body = MakeAlloc(Scoped(11, "arrival", 1, Scope::kShared, DType::kInt64), body);
   body = MakeAlloc(Scoped(10, "tile", 64, Scope::kShared), body);
   KernelFunc kernel = KernelOf("ahead", {Global(0, "X", 64), Global(1, "Y", 64, true), Global(2, "W", 64)},

@@ -95,9 +95,9 @@ class ReferenceThread {
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
       case StmtKind::kGroupSync: return SyncGroup(*s);
       case StmtKind::kBulkCopy: return BulkCopy(*s);
-      case StmtKind::kBulkSync:
-        if (s->bulk_sync == BulkSync::kArrive) return Arrive(*s);
-        return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
+      case StmtKind::kMbarrier:
+        if (s->mbarrier == MbarrierOp::kArrive) return Arrive(*s);
+        return s->mbarrier == MbarrierOp::kInit ? InitArrivals(*s) : AwaitArrival(*s);
       case StmtKind::kComment: return;
     }
   }

@@ -81,7 +81,7 @@ Stmt Edited(const Stmt& stmt, const std::function<Stmt(const Stmt&)>& edit) {
   return mine->body.empty() || !copy->body.empty() ? copy : nullptr;
 }
 
-bool IsWait(const Stmt& s) { return s->kind == StmtKind::kBulkSync && s->bulk_sync == BulkSync::kWait; }
+bool IsWait(const Stmt& s) { return s->kind == StmtKind::kMbarrier && s->mbarrier == MbarrierOp::kWait; }
 
 TEST(BulkCopies, PipelinesReadTheTilesThatTheyAskedFor) {
   std::mt19937 random(3);
@@ -115,7 +115,7 @@ TEST(BulkCopies, OneTileIsCopiedOnce) {
             kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kWait), 0);
-  EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kBulkSync), 2);
+  EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kMbarrier), 2);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
 }
 
@@ -202,8 +202,8 @@ TEST(BulkCopies, WrongWaitsAreFound) {
   EXPECT_TRUE(computes([](const Stmt& s) { return s; }));
   EXPECT_FALSE(computes([](const Stmt& s) { return IsWait(s) ? nullptr : s; }));
   // The phase before: it has passed.
-  EXPECT_FALSE(
-      computes([](const Stmt& s) { return IsWait(s) ? MakeBulkWait(s->operands[0], Sub(IntImm(1), s->value)) : s; }));
+  EXPECT_FALSE(computes(
+      [](const Stmt& s) { return IsWait(s) ? MakeMbarrierWait(s->operands[0], Sub(IntImm(1), s->value)) : s; }));
 }
 
 TEST(BulkCopies, CudaLeavesThemToTheHardware) {
@@ -227,7 +227,7 @@ TEST(BulkCopies, StepsSurviveARecord) {
   const auto before = Lower(dag, schedule, kCuda, kFacts), after = Lower(dag, read, kCuda, kFacts);
   ASSERT_TRUE(before.ok() && after.ok());
   EXPECT_EQ(PrintSource(*before, kCuda), PrintSource(*after, kCuda));
-  EXPECT_EQ(CountOf(after->kernels[0].body, StmtKind::kBulkSync) > 0, true);
+  EXPECT_EQ(CountOf(after->kernels[0].body, StmtKind::kMbarrier) > 0, true);
 }
 
 TEST(BulkCopies, WhatIsNoCopyOfTilesIsRefused) {

@@ -182,9 +182,9 @@ class Walker {
         for (const Expr& operand : stmt->operands) Value(*operand);
         CheckCoreMatrices(*stmt);
         break;
-      case StmtKind::kBulkSync:
+      case StmtKind::kMbarrier:
         Value(*stmt->operands[0]);
-        if (stmt->bulk_sync == BulkSync::kInit)
+        if (stmt->mbarrier == MbarrierOp::kInit)
           Check(stmt->operands[0]->buffer, *Add(stmt->operands[0]->args[0], IntImm(stmt->extent - 1)));
         break;
       case StmtKind::kMma:
