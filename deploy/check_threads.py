@@ -8,21 +8,18 @@ Members say by ABSL_GUARDED_BY which mutex guards them, functions by ABSL_EXCLUS
 (default: build) that includes base/mutex.h, without compiling it, for the sources below ROOT (default: the project). Tests are not checked.
 """
 import concurrent.futures
-import json
 import os
 import pathlib
-import re
-import shlex
 import shutil
 import subprocess
 import sys
 
 import includes
+import units
 
 COMPILERS = ("clang++-14", "clang++")
 HEADER = "base/mutex.h"
 OUTSIDE = ("tests", "bench", "examples")
-KEPT = re.compile(r"-(I|D|isystem|std=)")
 
 
 class Reach:
@@ -40,20 +37,9 @@ class Reach:
         return self.known[path]
 
 
-def flags(command):
-    """Those of a compiler's command by which it finds headers."""
-    kept, words = [], iter(shlex.split(command))
-    for word in words:
-        if KEPT.match(word):
-            kept.append(word)
-            if word in ("-I", "-D", "-isystem"):
-                kept.append(next(words))
-    return kept
-
-
 def check(compiler, entry):
     """What clang says about a unit; nothing if all is well."""
-    command = [compiler, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", *flags(entry["command"]), entry["file"]]
+    command = [compiler, "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror", *units.flags(entry["command"]), entry["file"]]
     return subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True, check=False).stderr
 
 
@@ -67,24 +53,19 @@ def main():
     if not commands.is_file():
         sys.exit(f"deploy/check_threads.py: there is no {commands}; run cmake -S . -B {build} first")
     reach = Reach(root)
-    units = []
-    for entry in json.loads(commands.read_text(encoding="utf-8")):
-        path = pathlib.Path(entry["file"])
-        sources = [path]
-        if path.is_relative_to(build):  # several sources compiled as one, or what protoc made
-            sources = [pathlib.Path(name) for name in includes.names(path)] if path.is_file() else []
-        sources = [source for source in sources if source.suffix == ".cc" and source.is_relative_to(root) and not source.is_relative_to(build)]
+    looked_at = []
+    for entry, sources in units.read(build, root):
         if any(source.relative_to(root).parts[0] in OUTSIDE for source in sources):
             continue
         if any([reach.reach(source) for source in sources]):
-            units.append(entry)
-    if not units:
+            looked_at.append(entry)
+    if not looked_at:
         sys.exit(f"deploy/check_threads.py: no unit of {commands} includes {HEADER}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        said = [text for text in pool.map(lambda entry: check(compiler, entry), units) if text]
+        said = [text for text in pool.map(lambda entry: check(compiler, entry), looked_at) if text]
     if said:
         sys.exit("".join(said) + "deploy/check_threads.py: lock what guards these members, or say that the caller holds it (base/mutex.h)")
-    print(f"{len(units)} unit{'' if len(units) == 1 else 's'} with mutexes: nothing is used without the one that guards it")
+    print(f"{len(looked_at)} unit{'' if len(looked_at) == 1 else 's'} with mutexes: nothing is used without the one that guards it")
 
 
 if __name__ == "__main__":

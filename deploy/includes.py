@@ -1,4 +1,4 @@
-"""Headers of the project that a source names: what deploy/check_includes.py and deploy/check_threads.py share."""
+"""Headers of the project that a source names: what checks of the sources share."""
 import pathlib
 import re
 

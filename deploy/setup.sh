@@ -10,7 +10,7 @@ packages=(
   libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libminizip-dev zlib1g-dev
   pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
   gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-  bubblewrap clang-14 clang-format-14 abigail-tools libcpp-httplib-dev libjs-chart.js chromium-headless-shell fonts-dejavu-core
+  bubblewrap clang-14 clang-format-14 clang-tidy-14 abigail-tools libcpp-httplib-dev libjs-chart.js chromium-headless-shell fonts-dejavu-core
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -457,17 +457,20 @@ Stmt NestBuilder::FinishCoreMatrices(int id, size_t position, const Expr& iterat
 // then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches between the start of products and their
 // wait: ptxas would make them wait for each other (C7514).
 Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
-  const auto& [id, last, end, slots, iterations, step, fill, use, at, inner] = p;
+  const int id = p.id;
+  const size_t last = p.last;
+  const int64_t slots = p.slots, iterations = p.iterations;
+  const Expr& step = p.step;
   bool once = true;  // a step makes products once
-  for (size_t l = last + 1; l < end; ++l) once &= bounds_.stages[id].extent[state_.stage(id).order[l]] == 1;
+  for (size_t l = last + 1; l < p.end; ++l) once &= bounds_.stages[id].extent[state_.stage(id).order[l]] == 1;
   const bool flying = once && slots > 2 && state_.reads_core_matrices(id);
   const int64_t distance = slots - (flying ? 2 : 1);
   const Expr ahead = MakeVar("ahead");
   analyzer_.Bind(ahead, distance);
   analyzer_.Bind(step, iterations);
   auto copies = [&](const Expr& iteration) {
-    Stmt body = at(Min(iteration, IntImm(iterations - 1)), AttachedAt(id, last, true));
-    return MakeLet(fill, analyzer_.Simplify(FloorMod(iteration, slots)), body);
+    Stmt body = p.at(Min(iteration, IntImm(iterations - 1)), AttachedAt(id, last, true));
+    return MakeLet(p.fill, analyzer_.Simplify(FloorMod(iteration, slots)), body);
   };
   auto small = [&](const Expr& iteration) { return FinishCoreMatrices(id, last, iteration, slots); };
   auto before = [&](const Expr& iteration, Stmt body) {
@@ -480,12 +483,12 @@ Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
   group_iteration_ = step;
   defer_group_ = once ? Defer::kEnd : Defer::kNothing;
   group_end_ = nullptr;
-  Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
+  Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, p.end, p.inner)});
   const Stmt sums = group_end_;
   defer_group_ = Defer::kNothing;
   group_end_ = nullptr;
   --serial_depth_;
-  auto in_use = [&](Stmt part) { return MakeLet(use, FloorMod(step, slots), at(step, part)); };
+  auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
   body.push_back(in_use(products));
   const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
   const Stmt start_copies = MakeSeq({before(later, copies(later)), MakeCommit()});

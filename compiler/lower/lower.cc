@@ -99,7 +99,7 @@ KernelFunc LibraryKernel(const State& state, const Bounds& bounds, int id) {
     kernel.params.push_back({operand, absl::StrReplaceAll(s.op.name, {{".", "_"}}), s.op.dtype, Scope::kGlobal,
                              StoredElements(state, bounds, operand), operand == id, 0});
   }
-  kernel.library = std::make_shared<const LibraryCall>(std::move(call));
+  kernel.library = std::make_shared<const LibraryCall>(call);
   return kernel;
 }
 

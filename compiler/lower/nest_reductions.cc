@@ -39,6 +39,7 @@ bool NestBuilder::InSerialLoops(int id, size_t first) const {
   return false;
 }
 
+// NOLINTNEXTLINE(readability-function-size): its parts share what is computed at the beginning
 Stmt NestBuilder::EmitReduction(int id) {
   const StageState& stage = state_.stage(id);
   const bool root = stage.attach == StageState::Attach::kRoot;

@@ -1,0 +1,101 @@
+"""deploy/check_tidy.py: what clang-tidy finds in files that were changed fails."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
+GOOD = "namespace diapason {\nint Sum(int a, int b) { return a + b; }\n}  // namespace diapason\n"
+SIX = "namespace diapason {\nint Sum(int a, int b, int c, int d, int e, int f) { return a + b + c + d + e + f; }\n}  // namespace diapason\n"
+
+
+class TidyTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        self.build = self.root / "build"
+        for path in ("base", "build"):
+            (self.root / path).mkdir()
+        shutil.copy(SOURCE / ".clang-tidy", self.root)
+        (self.root / ".gitignore").write_text("/build\n", encoding="utf-8")
+        self.git("init", "-q")
+        self.write("base/old.cc", SIX)
+        self.commit()
+        for _ in range(3):
+            self.git("commit", "-q", "--allow-empty", "-m", "more")
+
+    def git(self, *args):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", self.root, *args], check=True)
+
+    def write(self, path, text):
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "change")
+
+    def check(self, **settings):
+        commands = [{"directory": str(self.build), "file": str(source), "command": f"c++ -O1 -I{self.root} -std=c++20 -c {source}"}
+                    for source in sorted(self.root.glob("base/*.cc"))]
+        (self.build / "compile_commands.json").write_text(json.dumps(commands), encoding="utf-8")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("DIAPASON_TIDY", "GIT_"))} | settings
+        return subprocess.run([sys.executable, "-B", SOURCE / "deploy/check_tidy.py", self.build, self.root], capture_output=True, text=True, check=False,
+                              env=environment)
+
+    def test_a_change_with_a_finding_fails_and_names_it(self):
+        self.write("base/sum.cc", SIX)
+        self.commit()
+        run = self.check()
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("base/sum.cc:2:5: error: function 'Sum' exceeds recommended size/complexity thresholds [readability-function-size", run.stderr)
+        self.assertIn("6 parameters (threshold 5)", run.stderr)
+        self.assertIn("change that, or say // NOLINT(CHECK): and why", run.stderr)
+
+    def test_changes_that_are_not_committed_count(self):
+        self.write("base/sum.cc", SIX)
+        self.assertEqual(self.check().returncode, 1)
+        self.write("base/sum.cc", SIX.replace("int Sum", "// NOLINTNEXTLINE(readability-function-size): the caller's form\nint Sum"))
+        self.assertEqual(self.check().returncode, 0)
+
+    def test_a_header_is_checked_where_a_source_includes_it(self):
+        self.write("base/use.cc", '#include "base/sum.h"\n')
+        self.write("base/sum.h", "#pragma once\ninline " + SIX.split("\n")[1] + "\n")
+        run = self.check()
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("base/sum.h:2:12: error", run.stderr)
+
+    def test_what_does_not_compile_with_clang_fails(self):
+        self.write("base/sum.cc", "int Sum() { return a; }\n")
+        self.assertIn("use of undeclared identifier 'a'", self.check().stderr)
+
+    def test_what_passed_is_not_looked_at_again_until_it_or_its_header_changes(self):
+        self.write("base/sum.cc", '#include "base/sum.h"\n' + GOOD)
+        self.write("base/sum.h", "#pragma once\n")
+        self.commit()
+        self.assertEqual(self.check().stdout, "2 changed files: clang-tidy finds nothing (2 looked at, the others have passed before)\n")
+        self.assertEqual(self.check().stdout, "2 changed files: clang-tidy finds nothing (0 looked at, the others have passed before)\n")
+        self.write("base/sum.h", "#pragma once\nstruct bad_name {};\n")
+        self.assertIn("invalid case style for struct 'bad_name'", self.check().stderr)
+
+    def test_time_is_bounded_and_what_is_left_named(self):
+        self.write("base/sum.cc", SIX)
+        run = self.check(DIAPASON_TIDY_SECONDS="0")
+        self.assertEqual((run.returncode, run.stdout.split("\n")[0]), (0, "no time was left for 1 file: base/sum.cc"))
+
+    def test_older_files_are_checked_when_all_are_asked_for(self):
+        self.assertEqual(self.check().returncode, 0)
+        self.assertIn("base/old.cc:2:5: error", self.check(DIAPASON_TIDY_ALL="1").stderr)
+
+    def test_a_build_that_is_not_there_is_named(self):
+        run = subprocess.run([sys.executable, "-B", SOURCE / "deploy/check_tidy.py", self.root / "none", self.root], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("run cmake -S . -B", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
