@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "api/version.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/action.h"
@@ -133,11 +134,14 @@ absl::StatusOr<RecordFilter> FilterOf(const HistoryFlags& flags) {
   return filter;
 }
 
-absl::StatusOr<ExportReport> Export(History& history, const std::string& format, const ExportOptions& options,
+absl::StatusOr<ExportReport> Export(History& history, const std::string& format, ExportOptions options,
                                     std::ostream& to) {
-  if (format == kJsonLines) return history.ExportJson(to, options);
   ParameterNames names;
-  return ExportT4(history, to, {options, [&](const TuningRecord& record) { return names.Of(record); }});
+  const auto names_of = [&](const TuningRecord& record) { return names.Of(record); };
+  if (format == kT4) return ExportT4(history, to, {options, names_of});
+  options.program = absl::StrCat("diapason ", kVersion);
+  options.names = names_of;
+  return history.ExportJson(to, options);
 }
 
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {

@@ -219,7 +219,13 @@ using KeptRecords = std::map<std::string, Kept>;  // by uuid
 absl::Status Take(std::istream& in, const std::string& name, KeptRecords& kept) {
   return ReadUsableRecords(in, name, [&](HistoryLine line, const std::string& text) {
     Json json = ParseJson(text);
-    if (json.contains("run")) json["run"]["host"] = json["run"]["command_line"] = "";
+    json["format"] = kLineFormat;
+    json.erase("run");
+    if (const std::optional<TuningRun>& run = line.run; run.has_value())
+      json["run"] = {{"uuid", run->uuid},        {"command_line", ""},
+                     {"seed", run->seed},        {"host", ""},
+                     {"version", run->version},  {"started_at", run->started_at},
+                     {"ended_at", run->ended_at}};
     const std::string uuid = line.record->uuid;
     kept[uuid] = {*std::move(line.record), JsonText(json)};
   });

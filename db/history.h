@@ -190,6 +190,12 @@ struct ExportOptions {
   RecordFilter filter;
   bool skip_damaged = false;  // leave out records that cannot be read, instead of stopping at the first
   bool with_host = true;      // the name of the host of each run; else it is empty
+  // JSON lines: what writes them. A first line then has that and the runs, and records name theirs by its uuid alone;
+  // empty: each line is complete in itself.
+  std::string program{};
+  // JSON lines: names of a record's parameters, which only search spaces know, for `configuration`; null or nothing:
+  // they are not known, and lines have the values alone.
+  std::function<std::vector<std::string>(const TuningRecord& record)> names{};
 };
 struct ExportReport {
   int64_t records = 0;
@@ -302,8 +308,9 @@ class History {
   absl::StatusOr<ExportReport> Scan(const ExportOptions& options,
                                     const std::function<absl::Status(const TuningRecord& record)>& take);
 
-  // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads
-  // without a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
+  // JSON, a line a record; with ExportOptions::program behind a line of the runs. Workloads, and runs that no line has
+  // named, get a line of their own. Lines may be chosen, joined and reordered. Importing them elsewhere and exporting
+  // again gives the same lines.
   absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});
   // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none
   // or when the line says that it is wrong in a network, and samples that were added to it since. `name` is what

@@ -38,9 +38,16 @@ Json OutcomeJson(const MeasureError& error) {
   return {{"kind", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
 }
 
-Json RecordJson(const TuningRecord& record) {
+// The values of parameters with their names.
+Json NamedConfiguration(const TuningRecord& record, const std::vector<std::string>& names) {
+  Json list = Json::array();
+  for (size_t i = 0; i < names.size(); ++i) list.push_back({{"name", names[i]}, {"value", record.configuration[i]}});
+  return list;
+}
+
+Json RecordJson(const TuningRecord& record, const ExportOptions& options) {
   Json json;
-  json["format"] = kLineFormat;
+  json["format"] = options.program.empty() ? kLineFormat : kHeaderFormat;
   json["uuid"] = record.uuid;
   json["workload_key"] = record.workload_key;
   json["task_name"] = record.task_name;
@@ -51,6 +58,10 @@ Json RecordJson(const TuningRecord& record) {
   json["sketch"] = record.sketch;
   json["decisions"] = record.configuration;
   json["decision_hash"] = Hex64(record.configuration_hash);
+  if (options.names) {
+    const std::vector<std::string> names = options.names(record);
+    if (names.size() == record.configuration.size()) json["configuration"] = NamedConfiguration(record, names);
+  }
   if (const Timing* timing = record.timing()) json["timing"] = OutcomeJson(*timing);
   if (const MeasureError* error = record.error()) json["error"] = OutcomeJson(*error);
   if (record.predicted.has_value()) json["predicted"] = *record.predicted;
@@ -109,10 +120,11 @@ absl::Status WriteLine(std::ostream& out, const Json& json) {
   return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
 }
 
-absl::Status ExportRecord(std::ostream& out, const TuningRecord& record, Context& context) {
-  Json json = RecordJson(record);
+absl::Status ExportRecord(std::ostream& out, const TuningRecord& record, const ExportOptions& options,
+                          Context& context) {
+  Json json = RecordJson(record, options);
   const auto run = context.runs.find(record.run_id);
-  if (run != context.runs.end()) json["run"] = run->second;
+  if (run != context.runs.end()) json["run"] = options.program.empty() ? run->second : run->second["uuid"];
   AddWorkload(json, context, record.workload_key, record.workload);
   RETURN_IF_ERROR(WriteLine(out, json));
   context.runs_written.insert(record.run_id);
@@ -120,8 +132,33 @@ absl::Status ExportRecord(std::ostream& out, const TuningRecord& record, Context
   return absl::OkStatus();
 }
 
-// Runs and workloads that no record has carried.
-absl::Status ExportRest(Database& db, std::ostream& out, const Context& context) {
+bool IsWhole(const RecordFilter& filter) {
+  return filter.target.empty() && filter.workload.empty() && filter.device_model.empty() && filter.network.empty();
+}
+
+// The first line: the program, and the runs of what follows.
+absl::Status ExportHeader(Database& db, std::ostream& out, const ExportOptions& options, Context& context) {
+  if (!IsWhole(options.filter)) {
+    std::set<int64_t> wanted;
+    ExportReport ignored;
+    const auto note = [&](const TuningRecord& record) {
+      wanted.insert(record.run_id);
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ScanRecords(db, options, note, ignored));
+    std::erase_if(context.runs, [&](const auto& run) { return !wanted.contains(run.first); });
+  }
+  Json runs = Json::array();
+  for (const auto& [id, run] : context.runs) {
+    runs.push_back(run);
+    context.runs_written.insert(id);
+  }
+  return WriteLine(out, {{"format", kHeaderFormat}, {"program", options.program}, {"runs", runs}});
+}
+
+// Runs and workloads that no line has carried.
+absl::Status ExportRest(Database& db, std::ostream& out, const ExportOptions& options, const Context& context) {
+  const int64_t format = options.program.empty() ? kLineFormat : kHeaderFormat;
   for (const auto& [id, run] : context.runs) {
     if (context.runs_written.count(id) == 0) RETURN_IF_ERROR(WriteLine(out, {{"format", kLineFormat}, {"run", run}}));
   }
@@ -131,14 +168,10 @@ absl::Status ExportRest(Database& db, std::ostream& out, const Context& context)
     if (!row) return absl::OkStatus();
     const std::string key = workloads.Bytes(0);
     if (context.workloads_written.count(key) != 0) continue;
-    Json json = {{"format", kLineFormat}, {"workload_key", key}};
+    Json json = {{"format", format}, {"workload_key", key}};
     AddWorkload(json, context, key, workloads.Bytes(1));
     RETURN_IF_ERROR(WriteLine(out, json));
   }
-}
-
-bool IsWhole(const RecordFilter& filter) {
-  return filter.target.empty() && filter.workload.empty() && filter.device_model.empty() && filter.network.empty();
 }
 
 }  // namespace
@@ -152,10 +185,11 @@ absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const Export
   absl::Status status = ReadContext(db, options, context);
   if (!options.skip_damaged) RETURN_IF_ERROR(status);
   if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
+  if (!options.program.empty()) RETURN_IF_ERROR(ExportHeader(db, out, options, context));
   RETURN_IF_ERROR(ScanRecords(
-      db, options, [&](const TuningRecord& record) { return ExportRecord(out, record, context); }, report));
+      db, options, [&](const TuningRecord& record) { return ExportRecord(out, record, options, context); }, report));
   if (IsWhole(options.filter)) {
-    status = ExportRest(db, out, context);
+    status = ExportRest(db, out, options, context);
     if (!status.ok() && !(options.skip_damaged && absl::IsDataLoss(status))) return status;
     if (!status.ok()) report.damaged.push_back("the workloads without records cannot be read completely");
   }

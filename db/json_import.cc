@@ -45,8 +45,11 @@ class Importer {
     }
     if (!line.workload_key.empty()) RETURN_IF_ERROR(writer_.StoreWorkload(line.workload_key, line.workload));
     for (const NetworkTask& task : line.networks) RETURN_IF_ERROR(Link(task));
+    for (const TuningRun& run : line.runs) RETURN_IF_ERROR(FindOrAddRun(run).status());
     int64_t run_id = 0;
-    if (line.run.has_value()) {
+    if (!line.run_uuid.empty()) {
+      ASSIGN_OR_RETURN(run_id, FindOrAddRun({.uuid = line.run_uuid}));  // of which a header may come yet
+    } else if (line.run.has_value()) {
       ASSIGN_OR_RETURN(run_id, FindOrAddRun(*line.run));
     }
     if (!line.record.has_value() || known != 0) return absl::OkStatus();
@@ -118,22 +121,38 @@ class Importer {
     return link_.Run();
   }
 
+  // A run of which only the uuid is known, without a start, is one that gains everything.
   absl::StatusOr<int64_t> FindOrAddRun(const TuningRun& run) {
     const auto cached = runs_.find(run.uuid);
     if (cached != runs_.end()) return cached->second;
-    ASSIGN_OR_RETURN(Statement query, db_->Prepare("SELECT id, ended_at FROM runs WHERE uuid = ?"));
+    ASSIGN_OR_RETURN(Statement query, db_->Prepare("SELECT id, started_at, ended_at FROM runs WHERE uuid = ?"));
     query.BindText(1, run.uuid);
     ASSIGN_OR_RETURN(const bool row, query.Step());
     int64_t id = row ? query.Int(0) : 0;
-    const bool gains_end = row && query.Int(1) == 0 && run.ended_at != 0;
+    const bool gains_all = row && query.Int(1) == 0 && run.started_at != 0;
+    const bool gains_end = row && query.Int(2) == 0 && run.ended_at != 0;
     query.Reset();
+    if (gains_all) RETURN_IF_ERROR(Complete(id, run));
     if (!row) {
       ASSIGN_OR_RETURN(id, InsertRun(*db_, run));
     }
     if (gains_end)
       RETURN_IF_ERROR(db_->Exec(absl::StrCat("UPDATE runs SET ended_at = ", run.ended_at, " WHERE id = ", id)));
-    runs_[run.uuid] = id;
+    if (run.started_at != 0) runs_[run.uuid] = id;
     return id;
+  }
+
+  absl::Status Complete(int64_t id, const TuningRun& run) {
+    ASSIGN_OR_RETURN(Statement update,
+                     db_->Prepare("UPDATE runs SET command_line = ?, seed = ?, host = ?, version = ?, "
+                                  "started_at = ? WHERE id = ?"));
+    update.BindText(1, CleanUtf8(run.command_line));
+    update.BindInt(2, static_cast<int64_t>(run.seed));
+    update.BindText(3, CleanUtf8(run.host));
+    update.BindText(4, CleanUtf8(run.version));
+    update.BindInt(5, run.started_at);
+    update.BindInt(6, id);
+    return update.Run();
   }
 
   Database* db_;

@@ -182,6 +182,15 @@ TuningRecord ParseRecord(Fields& fields) {
   return record;
 }
 
+void ParseRuns(Fields& fields, HistoryLine& line) {
+  for (const Json& item : fields.List("runs")) {
+    std::string complaint;
+    TuningRun run = ParseRun(Fields(item, &complaint));
+    if (!complaint.empty()) return fields.Complain(complaint);
+    line.runs.push_back(std::move(run));
+  }
+}
+
 void ParseNetworks(Fields& fields, HistoryLine& line) {
   for (const Json& item : fields.List("networks")) {
     std::string complaint;
@@ -199,8 +208,10 @@ absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text) {
   if (json.is_discarded()) return absl::InvalidArgumentError("it is no JSON");
   std::string complaint;
   Fields fields(json, &complaint);
-  if (const int64_t format = fields.Int("format"); format != kLineFormat)
-    fields.Complain(absl::StrCat("its format is ", format, " and this program reads ", kLineFormat));
+  const int64_t format = fields.Int("format");
+  if (format != kLineFormat && format != kHeaderFormat)
+    fields.Complain(
+        absl::StrCat("its format is ", format, " and this program reads ", kLineFormat, " and ", kHeaderFormat));
   HistoryLine line;
   if (fields.Has("workload_key")) {
     line.workload_key = CleanUtf8(fields.Text("workload_key"));
@@ -208,9 +219,15 @@ absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text) {
     if (line.workload_key.empty() || line.workload.empty()) fields.Complain("its workload is empty");
     if (fields.Has("networks")) ParseNetworks(fields, line);
   }
-  if (fields.Has("run")) line.run = ParseRun(fields.Object("run"));
+  if (fields.Has("runs")) ParseRuns(fields, line);
+  if (fields.Has("run") && format == kHeaderFormat) {
+    line.run_uuid = fields.Text("run");
+    if (!IsUuid(line.run_uuid)) fields.Complain("'run' is not of 32 hexadecimal digits");
+  } else if (fields.Has("run")) {
+    line.run = ParseRun(fields.Object("run"));
+  }
   if (fields.Has("uuid") && complaint.empty()) line.record = ParseRecord(fields);
-  if (!fields.Has("uuid") && !fields.Has("run") && !fields.Has("workload_key"))
+  if (!fields.Has("uuid") && !fields.Has("run") && !fields.Has("runs") && !fields.Has("workload_key"))
     fields.Complain("it holds neither a record nor a run nor a workload");
   if (!complaint.empty()) return absl::InvalidArgumentError(complaint);
   if (line.record.has_value()) RETURN_IF_ERROR(ValidateRecord(*line.record));

@@ -12,13 +12,15 @@
 
 namespace diapason {
 
-// Of the lines that are written, and the one that is read.
-inline constexpr int64_t kLineFormat = 1;
+// Of lines that are complete in themselves, and of those behind a header. Both are read.
+inline constexpr int64_t kLineFormat = 1, kHeaderFormat = 2;
 
-// What a line holds: a record with its workload, run and networks, or a part of these.
+// What a line holds: a record with its workload, run and networks, or a part of these; or a header, with runs.
 struct HistoryLine {
   std::optional<TuningRecord> record;  // without `workload`, which is beside it
   std::optional<TuningRun> run;
+  std::string run_uuid;         // of the record's run, which a header has; empty: `run`, or none
+  std::vector<TuningRun> runs;  // of a header
   std::string workload_key, workload;
   std::vector<NetworkTask> networks;
 };

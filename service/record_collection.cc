@@ -102,6 +102,7 @@ absl::Status ReadUsableRecords(std::istream& in, const std::string& name,
                                const std::function<void(HistoryLine line, const std::string& text)>& take) {
   std::string text;
   int64_t number = 0;
+  std::map<std::string, TuningRun> runs;  // of headers, by uuid
   const auto damaged = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("line ", number, " of '", name, "' is damaged (", why,
                                                    "); correct or remove the line, or name another file"));
@@ -113,6 +114,8 @@ absl::Status ReadUsableRecords(std::istream& in, const std::string& name,
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     absl::StatusOr<HistoryLine> line = ParseHistoryLine(text);
     if (!line.ok()) return damaged(line.status().message());
+    for (TuningRun& run : line->runs) runs[run.uuid] = std::move(run);
+    if (const auto run = runs.find(line->run_uuid); run != runs.end()) line->run = run->second;
     if (!line->record.has_value() || line->record->timing() == nullptr) continue;
     if (line->record->verified == Verified::kOk) take(*std::move(line), text);
   }

@@ -121,16 +121,17 @@ TEST_F(HistoryCommands, ExportNamesHostsOnlyWhenAsked) {
     record.run_id = history->StartRun({.command_line = "tune double", .seed = 1, .host = "box"}).value();
     ASSERT_TRUE(history->Append({record}).ok());
   }
-  const auto host = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"history", "export", Path("runs.db")});
-    return Cli(more).json()["run"]["host"];
+  const auto run = [&](const std::string& history, std::vector<std::string> more) {
+    more.insert(more.begin(), {"history", "export", Path(history)});
+    const std::string lines = Cli(more).out;
+    return nlohmann::json::parse(lines.substr(0, lines.find('\n')))["runs"][0];
   };
+  const auto host = [&](const std::vector<std::string>& more) { return run("runs.db", more)["host"]; };
   EXPECT_EQ(host({}), "");
   EXPECT_EQ(host({"--with-host"}), "box");
   EXPECT_EQ(Cli({"history", "copy", Path("runs.db"), Path("copied.db")}).code, 0);
-  const CliResult copied = Cli({"history", "export", Path("copied.db"), "--with-host"});
-  EXPECT_EQ(copied.json()["run"]["host"], "box");
-  EXPECT_EQ(copied.json()["run"]["command_line"], "tune double");
+  EXPECT_EQ(run("copied.db", {"--with-host"})["host"], "box");
+  EXPECT_EQ(run("copied.db", {})["command_line"], "tune double");
 }
 
 TEST_F(HistoryCommands, ExportAndImportByFile) {

@@ -55,7 +55,8 @@ class RecordsCommands : public CliTest {
   std::vector<nlohmann::json> Exported(const std::string& history) const {
     std::istringstream lines(Cli({"history", "export", Path(history)}).out);
     std::vector<nlohmann::json> records;
-    for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(lines, line);)
+      if (nlohmann::json json = nlohmann::json::parse(line); json.contains("uuid")) records.push_back(std::move(json));
     return records;
   }
 

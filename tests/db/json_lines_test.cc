@@ -89,6 +89,66 @@ TEST_P(JsonLinesTest, TheFieldsAreThoseOfTheDocument) {
   EXPECT_EQ(line["networks"][0]["network"], "n1");
 }
 
+ExportOptions WithHeader() {
+  ExportOptions options;
+  options.program = "diapason 1.2";
+  options.names = [](const TuningRecord& record) {
+    return record.workload_key == "a" ? std::vector<std::string>{"m", "n", "k", "unroll"} : std::vector<std::string>{};
+  };
+  return options;
+}
+
+std::vector<std::string> Split(const std::string& lines) {
+  std::vector<std::string> all;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) all.push_back(line + "\n");
+  return all;
+}
+
+TEST_P(JsonLinesTest, AHeaderHasTheProgramAndTheRunsOnce) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history, WithHeader());
+  const std::vector<std::string> all = Split(lines);
+  ASSERT_EQ(all.size(), 6u);  // the header, four records, a workload without one
+  const nlohmann::json header = nlohmann::json::parse(all[0]), record = nlohmann::json::parse(all[1]);
+  EXPECT_EQ(header["format"], 2);
+  EXPECT_EQ(header["program"], "diapason 1.2");
+  ASSERT_EQ(header["runs"].size(), 2u);
+  EXPECT_EQ(header["runs"][0]["command_line"], "tune --seed 1");
+  EXPECT_EQ(record["run"], header["runs"][0]["uuid"]);
+  EXPECT_EQ(record["decisions"].size(), record["configuration"].size());
+  EXPECT_EQ(record["configuration"][0], (nlohmann::json{{"name", "m"}, {"value", record["decisions"][0]}}));
+  EXPECT_FALSE(nlohmann::json::parse(all[2]).contains("configuration"));
+
+  auto copy = Open(Path("b.db"));
+  EXPECT_EQ(Import(*copy, lines).value().added, 4);
+  EXPECT_EQ(Export(*copy, WithHeader()), lines);
+  EXPECT_EQ(Export(*copy), Export(*history));
+  EXPECT_EQ(Import(*history, lines).value().known, 4);
+}
+
+TEST_P(JsonLinesTest, AHeaderMayComeBehindItsRecordsOrNotAtAll) {
+  auto history = FullHistory(Path("a.db"));
+  const std::vector<std::string> all = Split(Export(*history, WithHeader()));
+  auto copy = Open(Path("b.db"));
+  ASSERT_TRUE(Import(*copy, all[1]).ok());
+  EXPECT_EQ(copy->Get(1).value().run_id, 1);
+  EXPECT_EQ(copy->Runs().value()[0].command_line, "");
+  ASSERT_TRUE(Import(*copy, all[0]).ok());
+  const TuningRun found = copy->Runs().value()[0], known = history->Runs().value()[0];
+  EXPECT_EQ(std::tie(found.uuid, found.command_line, found.seed, found.host, found.started_at, found.ended_at),
+            std::tie(known.uuid, known.command_line, known.seed, known.host, known.started_at, known.ended_at));
+}
+
+TEST_P(JsonLinesTest, AHeaderHasTheRunsOfWhatIsSelected) {
+  auto history = FullHistory(Path("a.db"));
+  ExportOptions options = WithHeader();
+  options.filter.network = "n1";
+  const nlohmann::json header = nlohmann::json::parse(Split(Export(*history, options))[0]);
+  ASSERT_EQ(header["runs"].size(), 1u);
+  EXPECT_EQ(header["runs"][0]["command_line"], "tune --seed 1");
+}
+
 TEST_P(JsonLinesTest, ImportingTwiceAddsNothing) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
@@ -174,7 +234,9 @@ TEST_P(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
       {"[1]", "it is no JSON object"},
       {"{}", "'format' is missing; it is an integer"},
       {"{\"format\":1}", "it holds neither a record nor a run nor a workload"},
-      {changed(good, "\"format\":1", "\"format\":2"), "its format is 2 and this program reads 1"},
+      {changed(good, "\"format\":1", "\"format\":3"), "its format is 3 and this program reads 1 and 2"},
+      {"{\"format\":2,\"runs\":[{}]}", "'uuid' is missing; it is a text"},
+      {"{\"format\":2,\"run\":\"here\"}", "'run' is not of 32 hexadecimal digits"},
       {changed(good, "\"trial\":17", "\"trial\":18"), "its checksum does not match: it was changed"},
       {changed(good, "\"trial\":17", "\"trial\":\"x\""), "'trial' is not an integer"},
       {changed(good, "\"trial\":17", "\"trial\":18446744073709551615"), "'trial' is out of range"},

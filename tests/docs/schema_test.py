@@ -108,6 +108,19 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(types), 200)
         self.assertEqual({name: found for name, found in types.items() if len(found) > 1}, {})
 
+    def test_lines_of_an_export_are_as_their_schemas_say(self):
+        for command in (("tune", *GEMM, "--history", "h.db", "--trials", "4", "--min-repeat-ms", "1"), ("history", "export", "h.db", "--out", "lines")):
+            subprocess.run([PROGRAM, *command], cwd=self.folder.name, capture_output=True, timeout=120, check=True)
+        header, *records = [json.loads(line) for line in (pathlib.Path(self.folder.name) / "lines").read_text(encoding="utf-8").splitlines()]
+        jsonschema.Draft202012Validator(schema("lines/header")).validate(header)
+        self.assertIn("tune", header["runs"][0]["command_line"])
+        self.assertEqual(header["runs"][0]["host"], "")
+        self.assertGreaterEqual(len(records), 4)
+        for record in records:
+            jsonschema.Draft202012Validator(schema("lines/record")).validate(record)
+            self.assertEqual(record["run"], header["runs"][0]["uuid"])
+            self.assertEqual([one["value"] for one in record["configuration"]], record["decisions"])
+
     def test_schemas_reject_what_is_missing_or_of_another_type(self):
         good = {"schema": "diapason.error/1", "error": "x"}
         validator = jsonschema.Draft202012Validator(schema("error"))

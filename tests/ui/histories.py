@@ -24,12 +24,13 @@ def diapason(program, *args, **more):
 
 
 def measured_lines(program, folder):
-    """JSON lines of a history that was tuned for a moment."""
+    """JSON lines of a history that was tuned for a moment, each complete in itself."""
     path = os.path.join(folder, "seed.db")
     diapason(program, "tune", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--trials", "6",
              "--min-repeat-ms", "1", "--history", path, "--no-check")
-    lines = [json.loads(line) for line in diapason(program, "history", "export", path).splitlines()]
-    return [line for line in lines if "timing" in line]
+    header, *lines = [json.loads(line) for line in diapason(program, "history", "export", path).splitlines()]
+    runs = {run["uuid"]: run for run in header["runs"]}
+    return [line | {"format": 1, "run": runs[line["run"]]} for line in lines if "timing" in line]
 
 
 class Maker:
