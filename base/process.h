@@ -3,8 +3,8 @@
 //
 // A process that is started here
 //   - leads a process group (or a session) of its own, so that it can be ended with all that it has started;
-//   - gets a signal from the kernel when the thread that started it dies, also by SIGKILL: that thread is to outlive
-//   it;
+//   - is sent a signal by the kernel when the thread that started it ends, even by SIGKILL: start it from a thread that
+//   outlives it;
 //   - has no file of ours but those that it is given, default signals, and writes no core files.
 #pragma once
 
@@ -35,16 +35,17 @@ struct SpawnOptions {
 };
 
 // Returns the process, which has begun to execute the program; the caller is to wait for it. NotFound when there
-// is no such program, or it may not be executed; Unavailable when the system gives no process or no file. Safe from any
+// is no such program, or it may not be executed; Unavailable when the system has no process or file left. Safe from any
 // thread.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 
-// What has started this process dies: then so does this one, at once, with every process group that RunProgram has
-// under way (base/run_program.h). Also when it stands still (SIGSTOP). To be called first thing in main, before there
-// are threads: it takes the signal SIGCONT.
+// Ends this process as soon as its parent has died, with every process group that RunProgram has under way
+// (base/run_program.h), even while it is stopped (SIGSTOP). REQUIRES: called at the beginning of main, before there are
+// threads. Uses the signal SIGCONT.
 void DieWithParentAndGroups();
 
-// For RunProgram: groups to be ended by the above, while it lives. Keeps signals from this thread.
+// For RunProgram, which notes the groups that DieWithParentAndGroups ends. Blocks signals in this thread while it
+// lives.
 class SignalsBlocked {
  public:
   SignalsBlocked();

@@ -22,11 +22,12 @@ struct MeasureOptions {
   double min_repeat_ms = 100;  // of one sample
   double build_timeout_s = 30;
   double run_timeout_s = 10;
-  bool race = true;       // stop candidates early that are clearly slower than MeasureRequest::best_seconds
+  bool race = true;       // stop early candidates that are clearly slower than MeasureRequest::best_seconds
   bool flush_l2 = false;  // time with a cold last-level cache
 };
 
-// Length of a sample where none is asked for: in a race, contenders take most of the time.
+// Length of a sample where none is asked for. Shorter with early stopping, where candidates near the best take the
+// time.
 inline double DefaultSampleMs(bool race) { return race ? 20 : 100; }
 
 struct MeasureRequest {
@@ -35,7 +36,7 @@ struct MeasureRequest {
   std::string schedule;                         // SerializeSchedule
   std::string target;                           // Target::ToString
   MeasureOptions options;
-  // Median of the task's best so far, what a race is run against; 0: none yet, measure in full.
+  // Median of the task's best so far, with which MeasureOptions::race compares; 0: none yet, measure in full.
   double best_seconds = 0;
   // Compare the result with the reference implementation of the workload; `verdict` is set when the kernel ran to its
   // end. The kernel is not timed then: the outcome is a Timing without samples.

@@ -1,4 +1,4 @@
-// What peers show each other: certificates (TLS on both sides) and bearer tokens.
+// Credentials with which processes authenticate to each other: certificates (mutual TLS) and bearer tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct TlsFiles {
   bool given() const { return !cert.empty() || !key.empty() || !ca.empty(); }
 };
 
-// Whom a certificate stands for, by the URI "urn:diapason:role:NAME" among its alternative names. A certificate of one
-// role is of no use for another: a worker's cannot pose as a tracker, to which others send their tokens.
+// The role of a certificate's holder, by the URI "urn:diapason:role:NAME" among its alternative names. A certificate of
+// one role is of no use for another: a worker's cannot pose as a tracker, to which others send their tokens.
 enum class PeerRole : uint8_t {
   kTracker,  // listens
   kService,  // listens, and connects to a tracker
@@ -33,11 +33,11 @@ std::optional<PeerRole> RoleOfUris(const std::vector<std::string>& uris);
 // Of the first certificate of a PEM text.
 std::optional<PeerRole> RoleOfCertificate(const std::string& pem);
 
-// What the files hold. `ca` vouches for the peer: clients and servers each show a certificate that the other's `ca`
-// signed.
+// What the files hold. Clients and servers each present a certificate, which must be signed by one of the other's `ca`.
+// (Mutual TLS.)
 struct TlsIdentity {
   std::string cert, key, ca;
-  TlsFiles files;        // read again while the process runs (worker/tls_watch.h); empty: what stands here is for good
+  TlsFiles files;        // read again while the process runs (worker/tls_watch.h); empty: never
   bool listens = false;  // TlsUse::listens
   // Peers may show certificates without a role, as deploy/make-certs.sh once made them.
   bool allow_no_role = false;
@@ -50,9 +50,9 @@ struct TlsUse {
   bool allow_no_role = false;
 };
 
-// Reads them and finds what a handshake would only hint at: a file that is missing or of no certificate, a key that is
-// another certificate's or readable by others, a certificate that has expired, is not valid yet or has the wrong role.
-// Each error names the file, its flag and how to fix it.
+// Reads them and checks what a handshake would report unclearly: a file that is missing or of no certificate, a key
+// that is another certificate's or readable by others, a certificate that has expired, is not valid yet or has the
+// wrong role. Each error names the file, its flag and how to fix it.
 absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use = {});
 
 // When the first certificate of a PEM text expires, in Unix seconds; 0 when it has none.
@@ -69,7 +69,7 @@ struct ClientCredentials {
 // Of a process that listens.
 struct ServerCredentials {
   std::optional<TlsIdentity> tls;
-  std::shared_ptr<Authority> authority;  // null: whoever can connect may do everything
+  std::shared_ptr<Authority> authority;  // null: anyone who can connect may do anything
 };
 
 }  // namespace diapason
