@@ -8,31 +8,11 @@ import unittest
 
 import jsonschema
 
-SCHEMAS = pathlib.Path(os.environ["DIAPASON_SOURCE"]) / "docs/schema"
+import field_types
+from field_types import SCHEMAS, schema
+
 PROGRAM = os.environ["DIAPASON_PROGRAM"]
 GEMM = ["gemm", "--m", "32", "--n", "32", "--k", "32", "--target", "cpu -num-cores=1"]
-
-
-def schema(name):
-    with open(SCHEMAS / f"{name}.json", encoding="utf-8") as file:
-        return json.load(file)
-
-
-def fields(part, path):
-    """All fields of a schema, each as (its name, its type, where it is): "object", "array of string"; numbers of all kinds are one type."""
-    for name, field in part.get("properties", {}).items():
-        where = f"{path}.{name}"
-        types = field.get("type", [])
-        kinds = {"number" if kind == "integer" else kind for kind in ([types] if isinstance(types, str) else types)} - {"null"}
-        items = field.get("items", {})
-        if kinds == {"array"} and "type" in items:
-            kinds = {f"array of {items['type']}"}
-        if "const" not in field and kinds != {"array"}:
-            yield name, " or ".join(sorted(kinds)), where
-        yield from fields(field, where)
-        yield from fields(items, where + "[]")
-    if isinstance(part.get("additionalProperties"), dict):
-        yield from fields(part["additionalProperties"], path + ".*")
 
 
 class Documents(unittest.TestCase):
@@ -101,10 +81,7 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.seen, {path.stem for path in SCHEMAS.glob("*.json")})
 
     def test_a_field_has_the_same_type_in_all_documents(self):
-        types = {}
-        for path in sorted(SCHEMAS.glob("*.json")):
-            for name, kind, where in fields(schema(path.stem), path.stem):
-                types.setdefault(name, {}).setdefault(kind, where)
+        types = field_types.types()
         self.assertGreater(len(types), 200)
         self.assertEqual({name: found for name, found in types.items() if len(found) > 1}, {})
 

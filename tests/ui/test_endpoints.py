@@ -1,6 +1,7 @@
 """The page's addresses: documents, headers, refusals."""
 
 import http.client
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import threading
 import time
 
+import field_types
 import histories
 from conftest import HOSTILE, PROGRAM, Server
 
@@ -246,6 +248,22 @@ def test_a_service_logs_whom_it_refuses(tmp_path):
     assert "aaaaaaaa" not in log and "wrongwrong" not in log
 
 
+# Of the page alone: tables, whose rows others name by their index, and what a document wraps.
+OWN_TYPES = {"workload": "number", "job": "object", "errors": "array of object", "sketches": "array of string", "runs": "array of object"}
+
+
+def expect_types_of_schemas(documents):
+    """Fields of the page's documents have the types that docs/schema gives to fields of these names. (Trials are columns of values.)"""
+    documents["history"] = {name: value for name, value in documents["history"].items() if name != "trials"}
+    known, wrong, seen = field_types.types(), [], 0
+    for name, kind, where in itertools.chain.from_iterable(field_types.found_in(document, path) for path, document in documents.items()):
+        seen += name in known
+        if name in known and kind not in known[name] and kind != OWN_TYPES.get(name):
+            wrong.append(f"{where} is {kind}, but {known[name]}")
+    assert not wrong, "\n".join(wrong)
+    assert seen > 100
+
+
 def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
     server = Server("serve", "--listen", "127.0.0.1:0", "--history", tmp_path / "h.db", "--http", "127.0.0.1:0", "--log-level", "error")
     worker = subprocess.Popen([PROGRAM, "worker", "--tracker", server.service, "--devices", "cpu", "--log-level", "error"],
@@ -265,7 +283,10 @@ def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
         fleet = server.json("api/fleet")
         assert fleet["schema"] == "diapason.page.fleet/2"
         assert [device["state"] for device in fleet["fleet"]["devices"]] == ["ready"]
-        assert server.json("api/history")["total_trials"] == 6
+        found = server.json("api/history")
+        assert found["total_trials"] == 6
+        record = server.json(f"api/records/{found['trials']['record'][0]}")
+        expect_types_of_schemas({"history": found, "record": record, "jobs": server.json("api/jobs"), "job": detail, "fleet": fleet})
         events = dict(read_events(server, server.json("api/history")["version"], 2))
         assert events["jobs"]["jobs"][0]["state"] == "done" and events["fleet"]["fleet"]["devices"]
     finally:
