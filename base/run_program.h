@@ -10,9 +10,9 @@
 namespace diapason {
 
 struct ProgramOptions {
-  std::vector<std::string> args;         // args[0] is looked for in PATH
-  std::vector<std::string> environment;  // "NAME=value" (base/environment.h)
-  std::string input;                     // on its stdin
+  std::vector<std::string> args;           // args[0] is looked for in PATH
+  std::vector<std::string> environment{};  // "NAME=value" (base/environment.h)
+  std::string input{};                     // on its stdin
   double timeout_seconds = 60;
   size_t max_output_bytes = size_t{1} << 20;  // kept of its stdout, and of its stderr; the rest is dropped
   bool one_output = false;                    // stdout and stderr as they come, in `output`

@@ -60,7 +60,9 @@ TEST_P(ProfilePackageTest, TimesEveryKernelInOrderAndAddsUpToTheLatency) {
   size_t slowest = 0;
   for (size_t i = 0; i < kernels; ++i) {
     EXPECT_GT(profile->kernels[i].seconds, 0) << i;
-    if (i > 0) EXPECT_GE(profile->kernels[i].step, profile->kernels[i - 1].step);
+    if (i > 0) {
+      EXPECT_GE(profile->kernels[i].step, profile->kernels[i - 1].step);
+    }
     if (profile->kernels[i].seconds > profile->kernels[slowest].seconds) slowest = i;
   }
   // GPUs take longer for the softmax, with a schedule that nobody tuned.

@@ -126,7 +126,9 @@ TEST(Devices, BeginWithTheProcessor) {
   const std::string text = Cli({"devices"}).out;
   EXPECT_NE(text.find("--target \"cpu"), std::string::npos);
   const char* vectors = cpu["vector_bytes"] >= 64 ? ", AVX-512\n" : cpu["vector_bytes"] >= 32 ? ", AVX2\n" : ", SSE\n";
-  if (cpu["arch"] == "x86-64") EXPECT_NE(text.find(std::string(cpu["device"]) + vectors), std::string::npos) << text;
+  if (cpu["arch"] == "x86-64") {
+    EXPECT_NE(text.find(std::string(cpu["device"]) + vectors), std::string::npos) << text;
+  }
 }
 
 }  // namespace

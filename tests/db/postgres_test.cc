@@ -172,8 +172,11 @@ TEST_F(PostgresTest, ConnectionsThatAreKilledLoseAndDoubleNothing) {
   for (int i = 0; i < kBatches; ++i) {
     absl::StatusOr<std::vector<int64_t>> stored = history->Append({TimedRecord(), TimedRecord(), TimedRecord()});
     // Unlucky more often than it tries again: the caller learns of it, and nothing more than the batch is open.
-    if (!stored.ok()) EXPECT_TRUE(absl::IsUnavailable(stored.status())) << stored.status();
-    if (stored.ok()) ids.insert(ids.end(), stored->begin(), stored->end());
+    if (stored.ok()) {
+      ids.insert(ids.end(), stored->begin(), stored->end());
+    } else {
+      EXPECT_TRUE(absl::IsUnavailable(stored.status())) << stored.status();
+    }
   }
   done = true;
   killer.join();

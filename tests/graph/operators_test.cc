@@ -599,7 +599,9 @@ TEST(Operators, RegionsAreReadAtPlacesThatAreStages) {
     for (const TensorType& type : args.inputs) inputs.push_back(b.Placeholder("x", type.shape, type.dtype));
     const ComputeDag dag = b.Build({op.emit(b, args, inputs)}).value();
     for (const Stage& stage : dag.stages())
-      if (stage.reduces()) EXPECT_LT(TreeSizeOf(stage.body).nodes, 200) << dag.ToString();
+      if (stage.reduces()) {
+        EXPECT_LT(TreeSizeOf(stage.body).nodes, 200) << dag.ToString();
+      }
   }
 }
 

@@ -356,7 +356,9 @@ TEST(Evolution, PriorsComeFirstAndShareARoundWithTheSearch) {
       ++libraries;
       priors.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.configuration[0]));
     }
-    if (round < 2) EXPECT_EQ(libraries, 4) << round;
+    if (round < 2) {
+      EXPECT_EQ(libraries, 4) << round;
+    }
   }
   // The first of each library, then the second, ...
   ASSERT_GE(priors.size(), 9u);

@@ -348,7 +348,9 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
     runs.push_back(history_->Runs()->back().id);
     // Also when it was cut off before it had replayed them.
     EXPECT_EQ(report->trials, history_->Info()->records);
-    if (limit == 1000) EXPECT_EQ(report->trials, 200);
+    if (limit == 1000) {
+      EXPECT_EQ(report->trials, 200);
+    }
   }
   EXPECT_EQ(measured, 170);
   EXPECT_EQ(proposals(), expected);
