@@ -27,8 +27,8 @@ struct Sample {
       0;  // hash of space and configuration: a sample of the same task and candidate replaces the older
   std::vector<float> features;
   double analytic_seconds = 0;  // Metrics::seconds; positive
-  // Median as measured, of a raced-out candidate too (a lower bound that is close enough to rank by); 0: the candidate
-  // fails. Faults of the infrastructure are no samples.
+  // Median as measured, also of a candidate that was stopped early (few samples, but enough to rank by); 0: the
+  // candidate fails. Faults of the infrastructure are no samples.
   double seconds = 0;
 };
 

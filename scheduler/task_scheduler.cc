@@ -254,7 +254,7 @@ std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {
   }
   if (live.empty()) return in_flight_ == 0 ? End(StopReason::kTasksDone) : std::nullopt;
   bool waits = false;
-  for (int task : live) {  // warm-up, raced against the fallback schedule
+  for (int task : live) {  // warm-up, stopped early where slower than the fallback schedule
     const int64_t had = states_[task].trials + states_[task].in_flight;
     if (had >= options_.round_size) continue;
     if (states_[task].trials > 0) return start(task, options_.round_size - had);

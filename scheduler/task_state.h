@@ -74,8 +74,8 @@ class TaskState {
   double default_seconds() const { return default_seconds_; }  // 0: not known
   std::shared_ptr<const std::string> workload() const { return workload_; }
   const std::vector<TrialResult>& results() const { return results_; }
-  // Index of the fastest that is not refuted, contenders before raced-out ones; of those verified only when asked. -1:
-  // none.
+  // Index of the fastest that is not refuted, those stopped early behind all others; of those verified only when asked.
+  // -1: none.
   int Best(bool verified_only) const { return best_[verified_only ? 1 : 0]; }
   double BestSeconds() const { return best_[0] < 0 ? 0 : results_[best_[0]].seconds; }  // 0: none
   int64_t failed() const { return failed_; }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxText = kMaxErrorText, kMaxCompiler = 1024;
 constexpr int kMaxKernels = 4096;
-// A race takes some samples, whatever was asked for.
+// Early stopping takes some samples, whatever was asked for.
 constexpr int kRaceSamples = 16;
 constexpr double kLongestSample = 1e6;
 

@@ -183,7 +183,7 @@ class Pipeline::Impl {
   void SetQuiet(RunnerPlace& place, bool quiet, Instant now);
   void NoteBest(const Job& job);
   std::optional<double> BestFor(const Job& job) const;
-  // Devices of one model race against the best of all of them.
+  // Candidates on devices of one model are compared with the best of all of them.
   std::string RaceKey(const Job& job) const {
     return descriptions_[job.device].facts().model() + "\n" + job.shared_target + "\n" + job.request.workload();
   }

@@ -1,4 +1,4 @@
-// Runners: one program at a time on each device, quiet while it is timed, and times to race against.
+// Runners: one program at a time on each device, quiet while it is timed, and the best times, for early stopping.
 #include <algorithm>
 #include <utility>
 

@@ -22,17 +22,17 @@ constexpr double kShortPlanSeconds = 0.25e-3;
 // ... and no longer than that: a capture costs some 5 us a launch.
 constexpr int64_t kMaxCopies = 256;
 constexpr int64_t kMaxNumber = 1 << 20;
-// The race: this many samples of this length, then the median against the best known.
+// Early stopping: this many samples of this length, then the median against the best known.
 constexpr int kRaceSamples = 3;
 constexpr double kRaceSampleSeconds = 1e-3;
 constexpr double kRaceFactor = 1.15;
-// Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is no contender.
+// Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is stopped.
 constexpr double kSecondRaceSecondsCuda = 5e-3, kSecondRaceSecondsHost = 20e-3;
 constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
 // The first full sample decides whether the others are taken: not of what is slower than the best, noise allowed for,
 // nor, on cuda, whose noise of 20 ms is below this, of what is faster by as much.
 constexpr double kFullSampleFactorCuda = 1.005, kFullSampleFactorHost = kSecondRaceFactorHost;
-// A single first run this much slower ends the race at once.
+// A single first run this much slower is enough.
 constexpr double kHopelessFactor = 10;
 
 // On cuda, a run of this length tells the kernel's time within some 5%, its start included.
@@ -59,7 +59,7 @@ class Measurer {
 
   // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
-  // Samples of the race; sets timing to them with stopped_early when it is lost, and updates the estimate.
+  // The first samples; sets timing to them with stopped_early when they are clearly slower, and updates the estimate.
   absl::Status Race(Timing& timing, double& estimate);
 
  private:

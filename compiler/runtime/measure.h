@@ -13,10 +13,10 @@ struct TimingOptions {
   int64_t number = 1;         // least runs of a sample; grown until the sample is min_repeat_ms long
   int repeat = 3;             // samples
   double min_repeat_ms = 20;  // least length of a sample
-  // The best time known for the task, in seconds; 0: no race. A candidate whose median is above 1.15 times this after
-  // the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times in
-  // one of 20 ms), is stopped there, with those samples and stopped_early set: it cannot win, and its time is still a
-  // label good enough for the cost model. (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were
+  // The best time known for the task, in seconds; 0: measure in full. A candidate whose median is above 1.15 times this
+  // after the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times
+  // in one of 20 ms), is stopped there, with those samples and stopped_early set: it cannot win, and its time is still
+  // a label good enough for the cost model. (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were
   // measured in full and took 174 of 181 s.) What is that slow already with warm caches is not timed with cold ones,
   // see `cold`. On cuda a single run of 150 us or more tells what takes twice as long, and the least of three what
   // takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as long): most candidates of a large
