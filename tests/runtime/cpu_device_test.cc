@@ -183,10 +183,11 @@ TEST(CpuDevice, TellsWhatIsWrong) {
 
   // An object that needs a feature which no processor has.
   const Program wider = CProgram("const char diapason_processor_features[] = \" avx2048\";");
-  if (!HostFeatures().empty())
+  if (!HostFeatures().empty()) {
     EXPECT_EQ(device->Load(wider).status().message(),
               "the kernel binary does not load: it is compiled for a processor with avx2048, which this one does not "
               "have; build it for this machine, or with -mcpu= of an older processor");
+  }
 
   Program foreign;
   foreign.target.kind = TargetKind::kOpenCl;

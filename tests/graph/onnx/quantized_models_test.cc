@@ -96,9 +96,11 @@ TEST(QuantisedModels, AreTheSameTasksHoweverTheyAreWritten) {
   const auto a = Optimize(*linear, {}), b = Optimize(*pairs, {});
   ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
   EXPECT_EQ(WorkloadsOf(*a), WorkloadsOf(*b));
-  for (const Node& node : b->nodes)
-    if (node.op == "conv2d" || node.op == "matmul" || node.op == "gemm")
+  for (const Node& node : b->nodes) {
+    if (node.op == "conv2d" || node.op == "matmul" || node.op == "gemm") {
       EXPECT_EQ(b->tensor(node.output).type.dtype, DType::kInt32) << node.name;
+    }
+  }
   const std::vector<Array> inputs = {RandomBytes(DType::kUint8, {1, 6, 9, 9}, 7)};
   const auto want = EvaluateNetwork(*linear, inputs), got = EvaluateNetwork(*b, inputs),
              as_floats = EvaluateNetwork(*pairs, inputs);
