@@ -55,8 +55,9 @@ ComputeDag HalfProduct(const ProductShape& shape, const ProductForm& form, DType
 }
 
 // The same of integers, with the sum as it is.
-ComputeDag ByteProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, DType x_type,
-                       DType w_type) {
+ComputeDag ByteProduct(const ProductShape& shape, const ProductForm& form, DType x_type, DType w_type) {
+  const int64_t m = shape.m, n = shape.n, k = shape.k;
+  const bool x_by_k = form.x_by_k, w_by_n = form.w_by_n, swapped = form.swapped;
   DagBuilder b;
   const int x = testing::OfAllBytes(
       b, b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, x_type));
@@ -211,15 +212,15 @@ TEST(TensorProducts, BytesComeAsMatricesWhereKIsInnermost) {
   for (int form = 0; form < 16; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
     const ComputeDag dag =
-        ByteProduct(40, 24, 80, x_by_k, w_by_n, form % 3 == 0, form & 4 ? DType::kUint8 : DType::kInt8,
+        ByteProduct({40, 24, 80}, {x_by_k, w_by_n, form % 3 == 0}, form & 4 ? DType::kUint8 : DType::kInt8,
                     form & 8 ? DType::kUint8 : DType::kInt8);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
     ASSERT_GE(task->Find("direct/tensor"), 0);
     const Space* space = &task->space(task->Find("direct/tensor"));
     for (int n = 0; n < 2; ++n) {
-      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      const std::vector<int32_t> configuration = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       SCOPED_TRACE(form);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
@@ -232,7 +233,7 @@ TEST(TensorProducts, BytesComeAsMatricesWhereKIsInnermost) {
 
 TEST(TensorProducts, BytesThatAreNotAlignedArePacked) {
   std::mt19937 random(8);
-  const ComputeDag dag = ByteProduct(33, 20, 77, false, true, false, DType::kUint8, DType::kInt8);
+  const ComputeDag dag = ByteProduct({33, 20, 77}, {.w_by_n = true}, DType::kUint8, DType::kInt8);
   const testing::Reference expected = testing::MakeReference(dag, 3);
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -256,7 +257,7 @@ TEST(TensorProducts, BytesCompileForTheArchitecturesThatHaveThem) {
   for (const auto& [x, w, types] :
        {Case{DType::kInt8, DType::kInt8, "s8.s8"}, Case{DType::kUint8, DType::kInt8, "u8.s8"},
         Case{DType::kInt8, DType::kUint8, "s8.u8"}, Case{DType::kUint8, DType::kUint8, "u8.u8"}}) {
-    const ComputeDag dag = ByteProduct(256, 128, 128, false, true, false, x, w);
+    const ComputeDag dag = ByteProduct({256, 128, 128}, {.w_by_n = true}, x, w);
     for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
       const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
       const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
@@ -301,7 +302,7 @@ TEST(TensorProducts, ConvolutionsOfBytesComputeAndCompile) {
       if (space.name().find("tensor") == std::string::npos) continue;
       ++tensor;
       EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32"), std::string::npos);
-      const bool k_innermost = space.view().name == "gemm_k";
+      const bool k_innermost = space.rewrite().name == "gemm_k";
       EXPECT_TRUE(!k_innermost || !Packs(*lowered)) << space.name();
       whole += k_innermost ? 1 : 0;
       if (arch != std::string("sm_90")) continue;
@@ -445,7 +446,7 @@ TEST(GroupProducts, BytesOfBothFactorsFromSharedMemory) {
   for (int form : {0, 2, 3, 6}) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
     const ComputeDag dag =
-        ByteProduct(136, 80, 168, x_by_k, w_by_n, form % 3 == 0, form & 4 ? DType::kUint8 : DType::kInt8,
+        ByteProduct({136, 80, 168}, {x_by_k, w_by_n, form % 3 == 0}, form & 4 ? DType::kUint8 : DType::kInt8,
                     form < 4 ? DType::kUint8 : DType::kInt8);
     const testing::Reference expected = testing::MakeReference(dag, 5);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
@@ -476,20 +477,20 @@ TEST(GroupProducts, BytesCompileForTheirArchitecture) {
   std::mt19937 random(2);
   for (int form = 0; form < 4; ++form) {
     const DType x = form & 1 ? DType::kUint8 : DType::kInt8;
-    const ComputeDag dag = ByteProduct(256, 256, 512, form >= 2, true, false, x, DType::kInt8);
+    const ComputeDag dag = ByteProduct({256, 256, 512}, {.x_by_k = form >= 2, .w_by_n = true}, x, DType::kInt8);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     ASSERT_GE(task->Find("direct/wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/wgmma"));
     const bool shared = form < 2;
-    const auto decisions = Draw(*space,
-                                {{"i0.groups", shared ? 2 : 1},
-                                 {"i0.tiles", shared ? 1 : 2},
-                                 {"i1.groups", 1},
-                                 {"i1.tiles", shared ? 16 : 1},
-                                 {"r2", 64},
-                                 {"stages", 4}},
-                                random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    const auto configuration = Draw(*space,
+                                    {{"i0.groups", shared ? 2 : 1},
+                                     {"i0.tiles", shared ? 1 : 2},
+                                     {"i1.groups", 1},
+                                     {"i1.tiles", shared ? 16 : 1},
+                                     {"r2", 64},
+                                     {"stages", 4}},
+                                    random);
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, kCuda);
     ASSERT_TRUE(program.ok()) << program.status() << program->source;
@@ -529,9 +530,9 @@ TEST(GroupProducts, BytesOverAClusterSumTheirShares) {
     SCOPED_TRACE(name);
     ASSERT_GE(task->Find(name), 0);
     const Space* space = &task->space(task->Find(name));
-    const std::vector<int32_t> decisions = Draw(
+    const std::vector<int32_t> configuration = Draw(
         *space, {{"groups", 1}, {"warps", 1}, {"i0.tiles", 1}, {"i1.tiles", 4}, {"stages", 3}, {"cluster", 2}}, random);
-    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, facts);
+    const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, facts);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     EXPECT_EQ(lowered->kernels.at(0).cluster, 2);
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
