@@ -14,7 +14,7 @@ struct ZipEntry {
   std::string name, contents;
   uint16_t method = 0, flags = 0;
   // As the lists say it; nothing: as it is.
-  std::optional<uint32_t> bytes, compressed_bytes, offset, crc;
+  std::optional<uint32_t> bytes{}, compressed_bytes{}, offset{}, crc{};
 };
 
 class ZipText {
