@@ -107,7 +107,7 @@ TEST_F(ExportKernelsTest, AnExportForArmComputesTheSameUnderQemu) {
   GTEST_SKIP() << "for this machine the target is no other architecture";
 #endif
   const std::string triple = "aarch64-linux-gnu", target = "cpu -mtriple=" + triple + " -mcpu=neoverse-n1 -num-cores=2";
-  for (const std::string program : {std::string("cmake"), triple + "-gcc", std::string("qemu-aarch64")})
+  for (const std::string& program : {std::string("cmake"), triple + "-gcc", std::string("qemu-aarch64")})
     if (!RunProgram({.args = {program, "--version"}, .environment = CleanEnvironment()}).ok())
       GTEST_SKIP() << "there is no " << program << " here";
   const CliResult built =
@@ -160,7 +160,7 @@ TEST_F(ExportKernelsTest, TheProgramRefusesWrongFilesAndDamagedWeights) {
 
 // Of C code for the driver's API: compiled wherever cuda.h is, executed where there is a GPU.
 TEST_F(ExportKernelsTest, ACudaExportComputesTheSameBits) {
-  const auto gpu = OpenDevice(Target{.kind = TargetKind::kCuda});
+  const auto gpu = OpenDevice(Target::Parse("cuda").value());
   const CliResult built = Build(gpu.ok() ? "cuda" : "cuda -arch=sm_90");
   if (built.err.find("no CUDA compiler") != std::string::npos) GTEST_SKIP() << built.err;
   ASSERT_EQ(built.code, 0) << built.err;
