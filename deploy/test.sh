@@ -14,10 +14,16 @@ give_up() {
 jobs=${JOBS:-$(nproc)}
 bash deploy/setup.sh || give_up "the set-up"
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE="${BUILD_TYPE:-Release}" -DDIAPASON_BUILD_TESTS=ON -DDIAPASON_PYTHON=ON || give_up "cmake"
-cmake --build build -j "$jobs" || give_up "the build"
+results=$(mktemp) messages=$(mktemp)
+trap 'rm -f "$results" "$messages"' EXIT
+cmake --build build -j "$jobs" | tee "$messages"
+((PIPESTATUS[0] == 0)) || give_up "the build"
+# Warnings are errors here, and not by -Werror: the objects of builds without it, of the same compiler cache, are the same.
+if grep -qE ':[0-9]+: warning: ' "$messages"; then
+  rm -f build/.ninja_log  # so that the next build says it again
+  give_up "the build without warnings"
+fi
 
-results=$(mktemp)
-trap 'rm -f "$results"' EXIT
 ctest --test-dir build --output-on-failure -j "$jobs" --no-tests=error --output-junit "$results"
 status=$?
 summary=$(python3 -B deploy/test_summary.py "$results") || status=1
