@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "compiler/codegen/byte_dots.h"
 #include "compiler/codegen/c_vectors.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/codegen/slots.h"
@@ -55,7 +56,7 @@ class CKernelPrinter : public CVectorPrinter {
     if (body == nullptr) return nullptr;
     BindVars(body);
     body = NormalizeVectorLoops(body, analyzer_);
-    body = ExpandUnrolled(body, analyzer_, max_unrolled_stores_);
+    body = ExpandUnrolled(KeepByteDots(body, analyzer_), analyzer_, max_unrolled_stores_);
     auto max_lanes = [this](const Stmt& inner) { return vector_bytes_ / WidestElement(inner); };
     body = SplitVectorLoops(body, analyzer_, max_lanes);
     body = GatherGuards(UnifyLaneConditions(body, analyzer_));
@@ -106,6 +107,7 @@ class CKernelPrinter : public CVectorPrinter {
 
   void PrintFor(const StmtNode& loop) {
     if (loop.for_kind == ForKind::kVectorize) return PrintVectorLoop(loop);
+    if (HoldsByteDots(loop, analyzer_)) return PrintByteDots(loop.var, loop.body[0]);
     const std::string var = VarName(loop.var);
     const bool parallel = loop.for_kind == ForKind::kParallel;
     if (loop.unroll > 0) Line("#pragma GCC unroll " + std::to_string(loop.unroll));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "compiler/codegen/byte_dots.h"
 #include "compiler/codegen/passes.h"
 
 namespace diapason {
@@ -148,8 +149,6 @@ std::string NarrowHelper(DType dtype, const char* convert, bool load, int64_t la
   return head + "#ifdef __F16C__\n" + fast + "#else\n" + loop + "#endif\n}";
 }
 
-bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
-
 // Integers of 8 bits in memory, int in vectors. GCC 12 takes a __builtin_convertvector of bytes apart, element by
 // element.
 std::string ByteHelper(bool is_signed, int64_t lanes) {
@@ -266,6 +265,36 @@ void CVectorPrinter::PrintVectorLoop(const StmtNode& loop) {
   lane_ = loop.var;
   lanes_ = loop.extent;
   PrintVectorStmt(loop.body[0]);
+  lane_ = nullptr;
+}
+
+void CVectorPrinter::PrintByteDots(const Expr& byte, const Stmt& body) {
+  if (body->kind == StmtKind::kIf) {
+    Open("if (" + Text(body->condition) + ")");
+    PrintByteDots(byte, body->body[0]);
+    return Close();
+  }
+  if (body->kind == StmtKind::kSeq) {
+    for (const Stmt& child : body->body) PrintByteDots(byte, child);
+    return;
+  }
+  lane_ = body->var;
+  lanes_ = body->extent;
+  const ByteDot dot = *FindByteDot(byte, *body, analyzer_);
+  const ByteDotFunctions functions =
+      ByteDotFunctionsFor(dot.left->dtype == DType::kInt8, dot.right->dtype == DType::kInt8, lanes_);
+  Broadcast("", DType::kInt32);
+  helpers_.DefineType("s16x" + std::to_string(2 * lanes_), functions.types);
+  helpers_.DefineFunction(functions.dots_name, functions.dots);
+  helpers_.DefineFunction(functions.pairs_name, functions.pairs);
+  helpers_.DefineFunction(functions.name, functions.text);
+  helpers_.DefineFunction("bytes4",
+                          "static inline int bytes4(const void* p) {\n  int x;\n  __builtin_memcpy(&x, p, 4);\n"
+                          "  return x;\n}");
+  const std::string left = "bytes4(" + Pointer(dot.left->buffer, dot.left_at) + ")";
+  WriteVector(
+      *dot.store, StrideOf(dot.store->index, lane_, analyzer_),
+      functions.name + "(" + VectorText(dot.sum) + ", " + left + ", " + Pointer(dot.right->buffer, dot.right_at) + ")");
   lane_ = nullptr;
 }
 
@@ -407,7 +436,12 @@ void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
       return;
     }
   }
-  const std::string value = VectorText(store.value), type = VectorType(decl.dtype, lanes_);
+  WriteVector(store, stride, VectorText(store.value));
+}
+
+void CVectorPrinter::WriteVector(const StmtNode& store, const Stride& stride, const std::string& value) {
+  const BufferDecl& decl = buffers_.at(store.buffer);
+  const std::string type = VectorType(decl.dtype, lanes_);
   const bool slots = slots_.count(store.buffer) != 0;
   const bool narrow = IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal;
   if (stride.stride == 1 && slots) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/codegen/expr_printer.h"
+#include "compiler/codegen/passes.h"
 #include "compiler/codegen/shared_values.h"
 #include "compiler/codegen/slots.h"
 
@@ -21,6 +22,9 @@ class CVectorPrinter : public ExprPrinter {
   // A loop whose lanes are a power of two that fits a vector. What has no vector form is done lane by lane: always
   // correct, and as fast as a scalar loop.
   void PrintVectorLoop(const StmtNode& loop);
+
+  // A loop over the bytes of dot products (HoldsByteDots), as instructions.
+  void PrintByteDots(const Expr& byte, const Stmt& body);
 
   // Text of the element type in vector names ("f32"); null where values of the type are never held in vectors.
   static const char* VectorElementOf(DType dtype);
@@ -54,6 +58,7 @@ class CVectorPrinter : public ExprPrinter {
   void PrintVectorStmt(const Stmt& stmt);
   void PrintVectorIf(const StmtNode& s);
   void PrintVectorStore(const StmtNode& store);
+  void WriteVector(const StmtNode& store, const Stride& stride, const std::string& value);
   void PrintSplitStore(const StmtNode& store, const Expr& condition);
   void PrintLaneByLane(const Stmt& stmt);
   bool TouchesSlots(const Stmt& stmt) const;

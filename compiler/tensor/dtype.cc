@@ -48,6 +48,7 @@ int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 
 bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64 || IsNarrowFloat(dtype); }
 
+bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
 bool IsNarrowFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 double SpacingOf(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-10 : dtype == DType::kBfloat16 ? 0x1p-7 : 0; }

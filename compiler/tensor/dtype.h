@@ -30,6 +30,7 @@ int BytesOf(DType dtype);
 bool IsFloat(DType dtype);
 // A float of 16 bits: so it lies in memory, and is computed with in float32.
 bool IsNarrowFloat(DType dtype);
+bool IsByte(DType dtype);  // an integer of 8 bits
 // Between neighbouring numbers next to 1, of a narrow float; 0 of types that are computed with.
 double SpacingOf(DType dtype);
 // The largest number of a float type; of others, that of float64.

@@ -375,6 +375,11 @@ bool Equal(const Expr& a, const Expr& b) {
   return true;
 }
 
+Expr ByteFactor(const Expr& e) {
+  if (e->kind != ExprKind::kCast || e->dtype != DType::kInt32 || e->args[0]->kind != ExprKind::kLoad) return nullptr;
+  return IsByte(e->args[0]->dtype) ? e->args[0] : nullptr;
+}
+
 bool UsesVar(const Expr& e, const ExprNode* var) {
   if (e.get() == var) return true;
   for (const Expr& arg : e->args)

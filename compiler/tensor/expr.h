@@ -104,6 +104,8 @@ void Visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);
 // The same tree, variables compared by address.
 bool Equal(const Expr& a, const Expr& b);
 bool UsesVar(const Expr& e, const ExprNode* var);
+// int32(load) of an integer of 8 bits: the load. Null for anything else.
+Expr ByteFactor(const Expr& e);
 // C-like text for people: tests, explain. A load prints as T3[i, j] unless names are given.
 std::string ToString(const Expr& e);
 std::string ToString(const Expr& e, const std::function<std::string(int)>& buffer_name);

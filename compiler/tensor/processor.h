@@ -9,6 +9,9 @@
 
 namespace diapason {
 
+// Pairs of bytes whose products one instruction adds to a lane of 32 bits (x86: vpdpbusd; ARM: sdot).
+inline constexpr int kDotBytes = 4;
+
 // "x86_64-linux-gnu" and "aarch64-linux-gnu", as Debian names cross compilers.
 std::vector<std::string> KnownTriples();
 // The known triple that `text` means ("arm64-linux-gnu", "aarch64-unknown-linux-gnu"); empty: none.

@@ -49,6 +49,7 @@ struct TileInfo {
       attach;  // loops of `consumer`, inner to outer, at which producers can be computed: what they hold grows (cpu)
   Factor threads;            // threads of a block (GPU)
   Factor inner;              // innermost tile of the last axis (cpu): what packed constants are laid out by
+  std::optional<int> dots;   // reduce axis whose innermost loop is a dot product of bytes (cpu, rules/byte_dots.h)
   bool row_windows = false;  // the prior of a window over rows was declared for it (rules/window_prior.h)
   // Operands whose shared copies are laid out for warpgroups, with what their runs have to divide (1: runs of 16
   // bytes).

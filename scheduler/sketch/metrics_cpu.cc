@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "compiler/tensor/processor.h"
 #include "scheduler/sketch/cpu_costs.h"
 #include "scheduler/sketch/feature_names.h"
 #include "scheduler/sketch/metrics.h"
@@ -18,6 +19,18 @@ namespace {
 
 // The longest takes its time, of the others what is not hidden behind it.
 double Together(double a, double b, double not_hidden) { return std::max(a, b) + not_hidden * std::min(a, b); }
+
+// Multiply-adds of one instruction along the reduction: the innermost loop of it, where that is a dot product of bytes
+// (rules/byte_dots.h).
+double DotBytes(const StageState& stage) {
+  const size_t loops = stage.order.size();
+  if (loops < 2 || !stage.op.reduces() || stage.op.dtype != DType::kInt32 || stage.op.body->kind != ExprKind::kMul ||
+      ByteFactor(stage.op.body->args[0]) == nullptr || ByteFactor(stage.op.body->args[1]) == nullptr)
+    return 1;
+  const Loop& inner = stage.loops[stage.order[loops - 2]];
+  const bool vectors = stage.loops[stage.order[loops - 1]].annotation == Annotation::kVectorize;
+  return vectors && inner.reduce && inner.annotation == Annotation::kUnroll ? kDotBytes : 1;
+}
 
 }  // namespace
 
@@ -81,12 +94,13 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     Work w;
     StageWork(bounds, id, &w);
     const double lanes = std::max(1.0, w.lanes);
-    const double vectors = w.executions / lanes * std::ceil(lanes / native);
+    const double dot = DotBytes(stage);
+    const double vectors = w.executions / lanes * std::ceil(lanes / native) / dot;
     const double ops = std::max(1.0, stage.op.reduces() ? w.operations / 2 : w.operations);
     double stage_compute = vectors * ops / fma_per_cycle;
     const double passes = w.executions / w.body;
     double body_loads =
-        w.vector_loads * std::ceil(lanes / native) + std::max(0.0, w.operand_loads - w.vector_loads * lanes);
+        (w.vector_loads * std::ceil(lanes / native) + std::max(0.0, w.operand_loads - w.vector_loads * lanes)) / dot;
     double stage_loads = passes * body_loads / 2;
     if (!w.vector_ok || w.lanes <= 1) {
       stage_compute = w.executions * ops * costs.scalar_cycles;

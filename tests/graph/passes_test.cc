@@ -76,6 +76,25 @@ TEST(FoldConstants, ReplacesComputedConstantsAndKeepsOutputs) {
   ExpectSameResults(before, after);
 }
 
+// Weights less their zero points, one for each output channel or one for all, are too many for the interpreter.
+TEST(FoldConstants, TakesZeroPointsOffWeightsOfAnySize) {
+  constexpr int64_t kChannels = 3, kInner = 1 << 20;
+  for (const bool each : {false, true}) {
+    Network n;
+    Array weights(DType::kInt32, {kChannels, kInner}), zeros(DType::kInt32, each ? Ints{kChannels, 1} : Ints{});
+    for (int64_t i = 0; i < weights.elements(); ++i) weights.set_int(i, i % 256);
+    for (int64_t i = 0; i < zeros.elements(); ++i) zeros.set_int(i, 100 + i);
+    const int w = n.AddConstant("w", weights), z = n.AddConstant("z", zeros);
+    n.outputs = {n.AddNode("sub", {w, z}).value()};
+    ASSERT_TRUE(FoldConstants(n).ok());
+    ASSERT_TRUE(n.nodes.empty());
+    const Array& folded = *n.tensors[n.outputs[0]].data;
+    ASSERT_EQ(folded.shape, weights.shape);
+    for (int64_t i = 0; i < folded.elements(); i += 4099)
+      ASSERT_EQ(folded.int_at(i), i % 256 - 100 - (each ? i / kInner : 0)) << i;
+  }
+}
+
 TEST(FoldBatchNorm, FoldsIntoConvolutionAndGemm) {
   Builder b;
   int x = b.Norm(b.Op("conv2d", {b.In({1, 2, 4, 4}), b.Const({3, 2, 3, 3}), b.Const({3})}), 3);

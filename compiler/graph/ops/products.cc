@@ -5,11 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace diapason::ops {
-namespace {
-
-bool IsByte(DType type) { return type == DType::kInt8 || type == DType::kUint8; }
-
-}  // namespace
+namespace {}  // namespace
 
 DType SumTypeOf(const OperatorArgs& args) {
   return IsFloat(args.inputs[0].dtype) ? args.inputs[0].dtype : DType::kInt32;

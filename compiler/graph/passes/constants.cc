@@ -39,4 +39,27 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape) {
   return array;
 }
 
+Array SubtractIntegers(const Array& from, const Array& less) {
+  Array out(DType::kInt32, from.shape);
+  const size_t rank = from.shape.size(), skipped = rank - less.shape.size();
+  std::vector<int64_t> at(rank, 0), step(rank, 0);  // of each dimension, in elements of `less`
+  for (int64_t d = static_cast<int64_t>(rank) - 1, stride = 1; d >= static_cast<int64_t>(skipped); --d) {
+    const int64_t extent = less.shape[d - skipped];
+    step[d] = extent == 1 ? 0 : stride;
+    stride *= extent;
+  }
+  int64_t other = 0;
+  for (int64_t i = 0, n = out.elements(); i < n; ++i) {
+    const auto difference = static_cast<uint32_t>(from.int_at(i)) - static_cast<uint32_t>(less.int_at(other));
+    out.set_int(i, static_cast<int32_t>(difference));
+    for (size_t d = rank; d-- > 0;) {
+      other += step[d];
+      if (++at[d] < from.shape[d]) break;
+      other -= step[d] * from.shape[d];
+      at[d] = 0;
+    }
+  }
+  return out;
+}
+
 }  // namespace diapason

@@ -12,5 +12,7 @@ namespace diapason {
 Array TransposeArray(const Array& array, const std::vector<int64_t>& perm);
 // The same elements in another shape. REQUIRES: as many elements.
 Array ReshapeArray(Array array, std::vector<int64_t> shape);
+// Integers less others, modulo 2^32. REQUIRES: int32 both; the shape of `less` broadcasts to that of `from`.
+Array SubtractIntegers(const Array& from, const Array& less);
 
 }  // namespace diapason

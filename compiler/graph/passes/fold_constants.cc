@@ -43,12 +43,25 @@ bool CheapToInterpret(const Network& network, const Node& node) {
   return work <= kInterpretedElements;
 }
 
+// A zero point that is taken off.
+bool SubtractsIntegers(const Network& network, const Node& node) {
+  const auto type = [&](int input) -> const TensorType& { return network.tensors[node.inputs[input]].type; };
+  return node.op == "sub" && type(0).dtype == DType::kInt32 && type(1).dtype == DType::kInt32 &&
+         type(0).shape == network.tensors[node.output].type.shape;
+}
+
+// What is done without the interpreter, and so for any number of elements.
+bool IsDirect(const Network& network, const Node& node) {
+  return node.op == "transpose" || node.op == "cast" || IsView(network, node) || SubtractsIntegers(network, node);
+}
+
 absl::StatusOr<Array> Evaluate(const Network& network, const Node& node) {
   const Array& first = *network.tensors[node.inputs[0]].data;
   const TensorType& type = network.tensors[node.output].type;
   if (IsView(network, node)) return ReshapeArray(first, type.shape);
   if (node.op == "transpose") return TransposeArray(first, PermutationOf(node, first.shape.size()));
   if (node.op == "cast") return CastArray(first, type.dtype);
+  if (SubtractsIntegers(network, node)) return SubtractIntegers(first, *network.tensors[node.inputs[1]].data);
   std::vector<Array> inputs;
   for (int input : node.inputs) inputs.push_back(*network.tensors[input].data);
   return EvaluateOperator(node.op, inputs, node.attributes);
@@ -61,8 +74,7 @@ absl::Status FoldConstants(Network& network) {
   for (Node& node : network.nodes) {
     bool constant =
         std::all_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return network.tensors[id].constant(); });
-    bool direct = node.op == "transpose" || node.op == "cast";
-    if (!constant || !(direct || IsView(network, node) || CheapToInterpret(network, node))) {
+    if (!constant || !(IsDirect(network, node) || CheapToInterpret(network, node))) {
       rest.push_back(std::move(node));
       continue;
     }

@@ -39,8 +39,6 @@ struct ScaledSum {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
 };
 
-bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
-
 std::pair<double, double> LimitsOf(DType dtype) {
   return dtype == DType::kInt8 ? std::pair(-128.0, 127.0) : std::pair(0.0, 255.0);
 }

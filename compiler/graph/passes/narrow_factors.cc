@@ -25,8 +25,6 @@ DType NarrowestOf(const Array& values) {
   return low >= 0 && high <= 255 ? DType::kUint8 : DType::kInt32;
 }
 
-bool HoldsBytes(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
-
 bool IsProduct(const Node& node) { return node.op == "conv2d" || node.op == "matmul" || node.op == "gemm"; }
 
 // Takes the zero point of an image or a matrix out of its product with constants: sum((q - zero) * w) is sum(q * w)
@@ -85,7 +83,7 @@ class ZeroPointFolder {
       return std::nullopt;
     const DType dtype = type(network_.nodes[cast].inputs[0]).dtype;
     const int64_t value = zero.data->int_at(0), low = dtype == DType::kInt8 ? -128 : 0, high = low + 255;
-    if (!HoldsBytes(dtype) || value < low || value > high) return std::nullopt;
+    if (!IsByte(dtype) || value < low || value > high) return std::nullopt;
     return Shifted{inputs[0], dtype, value};
   }
 
@@ -176,7 +174,7 @@ absl::Status NarrowFactors(Network& network) {
       } else if (producers[id] >= 0 && network.nodes[producers[id]].op == "cast") {
         const int source = network.nodes[producers[id]].inputs[0];
         const DType type = network.tensors[source].type.dtype;
-        if (HoldsBytes(type)) node.inputs[f] = source;
+        if (IsByte(type)) node.inputs[f] = source;
       }
     }
   }

@@ -4,7 +4,10 @@
 // stage. Virtual threads are a tile level of the index (strided tiles), not of the nest: regions are stored compactly,
 // so the loops stay inside the thread.
 #include <algorithm>
+#include <optional>
 
+#include "compiler/tensor/processor.h"
+#include "scheduler/sketch/rules/byte_dots.h"
 #include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
@@ -14,19 +17,23 @@ namespace diapason {
 namespace {
 
 struct TileReduceLoops {
-  std::vector<int> r0, r1;
+  std::vector<int> r0, r1, dot;
 };
 
-TileReduceLoops SplitReduce(Draft* draft, int stage) {
+// Of the axis `dots`, if there is one, the innermost piece is that of a dot product of bytes.
+TileReduceLoops SplitReduce(Draft* draft, int stage, std::optional<int> dots) {
   TileReduceLoops loops;
   for (int axis : draft->ReduceAxes(stage)) {
-    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const int64_t dot = axis == dots ? kDotBytes : 1, extent = draft->state().stage(stage).axis(axis).extent / dot;
     const Factor inner = draft->TileHole(draft->AxisName(stage, axis) + ".r1", extent, 512,
                                          static_cast<int32_t>(std::min<int64_t>(extent, 64)));
     draft->Tile(extent, inner);
-    const std::vector<int> pieces = draft->Split(stage, axis, {inner});
+    std::vector<Factor> factors = {inner};
+    if (dot > 1) factors.push_back(Factor::Of(dot));
+    const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
     loops.r1.push_back(pieces[1]);
+    if (dot > 1) loops.dot.push_back(pieces[2]);
   }
   return loops;
 }
@@ -162,6 +169,7 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   std::vector<CpuTile> tiles;
   for (int axis : axes) tiles.push_back(CpuTileHoles(draft, stage, axis, axis == axes.back(), batch[axis]));
   info.inner = tiles.back().s3 * tiles.back().lanes;
+  info.dots = DotAxis(*draft, stage);
 
   std::vector<int> order, s0, s1, rest;
   if (consumer != stage) {
@@ -201,11 +209,13 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
     s2.push_back(pieces[p++]);
     s3.insert(s3.end(), pieces.begin() + p, pieces.end());
   }
-  TileReduceLoops reduce = SplitReduce(draft, stage);
+  TileReduceLoops reduce = SplitReduce(draft, stage, info.dots);
   order.clear();
   for (const auto* l : {&own_s0, &own1, &reduce.r0, &s2, &reduce.r1, &s3}) Append(&order, *l);
+  order.insert(order.end() - 1, reduce.dot.begin(), reduce.dot.end());
   draft->Reorder(stage, order);
   std::vector<int> unrolled(s3.begin(), s3.end() - 1);
+  Append(&unrolled, reduce.dot);
   AnnotateAll(draft, stage, unrolled, Annotation::kUnroll);
   draft->Annotate(stage, s3.back(), Annotation::kVectorize);
   if (consumer == stage) {

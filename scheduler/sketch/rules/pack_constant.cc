@@ -1,5 +1,8 @@
 // Weights are laid out at build time in the order in which the tiles read them: the dimension of the last axis is split
-// by the innermost tile, whose elements lie together behind all others (Ansor's layout rewrite). CPU.
+// by the innermost tile, whose elements lie together behind all others (Ansor's layout rewrite). Behind each of these
+// lie the bytes of its dot product, where the tile has such (rules/byte_dots.h). CPU.
+#include "compiler/tensor/processor.h"
+#include "scheduler/sketch/rules/byte_dots.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
@@ -7,14 +10,7 @@ namespace {
 
 // The dimension of the constant that is indexed by the reader's last spatial axis alone; -1 if there is none.
 int DimensionOfLastAxis(const Draft& draft, int stage, int reader) {
-  const Stage& op = draft.state().stage(reader).op;
-  int dimension = -1;
-  Visit(op.body, [&](const ExprNode& e) {
-    if (e.kind != ExprKind::kLoad || e.buffer != stage) return;
-    for (size_t d = 0; d < e.args.size(); ++d)
-      if (e.args[d] == op.axes.back().var) dimension = static_cast<int>(d);
-  });
-  return dimension;
+  return DimensionOf(draft, stage, reader, draft.state().stage(reader).op.axes.back().var);
 }
 
 class PackConstant : public SketchRule {
@@ -29,17 +25,20 @@ class PackConstant : public SketchRule {
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const TileInfo tile = *draft.TiledReader(stage);
+    const StageState& reader = draft.state().stage(tile.stage);
     const int last = DimensionOfLastAxis(draft, stage, tile.stage);
+    const int dots = tile.dots ? DimensionOf(draft, stage, tile.stage, reader.axis(*tile.dots).var) : -1;
     const int rank = static_cast<int>(draft.state().stage(stage).op.axes.size());
     Draft next = draft;
     Step step{StepKind::kPack, tile.stage, {}, {}, stage, {2 * last}};
     for (int d = 0; d < rank; ++d) {
-      step.factors.push_back(d == last ? tile.inner : Factor::Of(1));
+      step.factors.push_back(d == last ? tile.inner : Factor::Of(d == dots ? kDotBytes : 1));
       if (d == last) continue;
       step.ints.push_back(2 * d);
-      step.ints.push_back(2 * d + 1);
+      if (d != dots) step.ints.push_back(2 * d + 1);
     }
     step.ints.push_back(2 * last + 1);
+    if (dots >= 0) step.ints.push_back(2 * dots + 1);
     next.Do(std::move(step));
     std::vector<Derived> result;
     result.push_back({std::move(next), false});

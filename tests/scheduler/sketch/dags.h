@@ -24,8 +24,6 @@ inline Expr Widened(const Expr& value) {
   return value->dtype == DType::kInt32 ? value : Cast(DType::kInt32, value);
 }
 
-inline bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
-
 // Has random inputs of 8 bits take all values.
 inline int OfAllBytes(DagBuilder& b, int stage) {
   const bool is_signed = b.stage(stage).dtype == DType::kInt8;

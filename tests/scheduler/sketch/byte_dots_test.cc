@@ -1,0 +1,46 @@
+// Products of 8-bit integers on processors as dot products of four bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::_;
+using ::testing::Each;
+using ::testing::Pair;
+
+// Whether the default candidate of each sketch is made of dot products.
+std::map<std::string, bool> DotsOfSketches(const ComputeDag& dag) {
+  const Target target = Target::Parse("cpu -mcpu=x86-64-v3 -num-cores=2").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const auto task = TaskSpace::Create(dag, target, facts).value();
+  std::map<std::string, bool> dots;
+  for (int s = 0; s < task->size(); ++s) {
+    const Space& space = task->space(s);
+    const std::string source =
+        PrintSource(Lower(dag, space.Instantiate(space.Default()), target, facts).value(), target);
+    dots[space.name()] = source.find("_u8i8(") != std::string::npos;
+  }
+  return dots;
+}
+
+TEST(ByteDots, AreWhatAllSketchesOfQuantisedProductsUse) {
+  for (const ComputeDag& dag : {testing::MatMulOfBytes(33, 40, 96), testing::MatMulOfBytes(33, 40, 96, true),
+                                testing::Convolution({14, 14, 32, 24, 3, 1, 1, 1, DType::kUint8})})
+    EXPECT_THAT(DotsOfSketches(dag), Each(Pair(_, true)));
+}
+
+TEST(ByteDots, NeedGroupsOfFourAlongTheReduction) {
+  EXPECT_THAT(DotsOfSketches(testing::MatMulOfBytes(33, 40, 75)), Each(Pair(_, false)));
+}
+
+}  // namespace
+}  // namespace diapason
