@@ -296,13 +296,14 @@ class NestBuilder::GroupEmitter {
       const int64_t at = rows_shared_ ? 0 : group.factors[(k - k_begin) / depth_];
       for (const Run& run : group.runs) {
         Select(run.tiles.front());
-        std::vector<Expr> operands;
+        std::vector<Expr> operands;  // made before PlacesOf, which selects other tiles
         if (rows_shared_) {
+          operands = {Row(k), Column(k, false)};
           to->push_back(MakeGroupMma({.tensor = stage_.tensor,
                                       .factors = types(),
                                       .buffer = buffer_,
                                       .sums = PlacesOf(run),
-                                      .operands = {Row(k), Column(k, false)},
+                                      .operands = std::move(operands),
                                       .column_matrices = column_matrices_,
                                       .row_matrices = row_matrices_}));
           continue;
