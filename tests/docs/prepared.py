@@ -89,8 +89,8 @@ def runtime_files(session):
 
 def history_files(session):
     """Four records as those of the page: of its JSON, with other times."""
-    record = session.json()
-    lines = []
+    header, record = session.json()
+    lines = [header]
     for number, us in enumerate([414.1, 909.0, None, 252.5]):
         one = {**record, "uuid": f"{number + 16:032x}"}
         del one["checksum"]
