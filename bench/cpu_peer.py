@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Networks of torchvision and transformers on the processor, against ONNX Runtime on the same ONNX file in the same run.
+"""Networks of torchvision and transformers, and products of 8-bit integers, on the processor, against ONNX Runtime on the same ONNX file in
+the same run.
 
     bench/cpu.sh                                          six image classifiers, 300 s of tuning each
     bench/cpu.sh --seconds 0 resnet18                     fallback schedules alone
+    bench/cpu.sh --seconds 20 int8-gemm int8-conv3x3      layers of quantised models
     bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
 
 Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (whose time is reported), tuned
@@ -29,6 +31,10 @@ VENV = ROOT / "build" / "peer-venv"
 PACKAGES = ["torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"]
 CLASSIFIERS = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "efficientnet_b0", "densenet121"]
 OTHERS = ["vit_b_16", "bert"]
+# Quantised convolutions of uint8 images with a zero point by int8 weights, one scale for each channel: channels in, channels out, extent,
+# window.
+CONVOLUTIONS = {"int8-conv3x3": (64, 64, 56, 3), "int8-conv1x1": (256, 64, 56, 1), "int8-conv3x3-deep": (512, 512, 7, 3)}
+PRODUCTS = ["int8-gemm", *CONVOLUTIONS]
 
 
 def module_of(name):
@@ -42,7 +48,38 @@ def module_of(name):
     return module, {"input_ids": torch.randint(0, 30000, (1, 128))}
 
 
+def write_product(name, path):
+    """128x768 by 768x3072 with sums in int32, or a convolution."""
+    import numpy as np
+    import onnx
+    random = np.random.default_rng(0)
+
+    def constant(label, array):
+        return onnx.numpy_helper.from_array(np.asarray(array), label)
+
+    def tensor(label, kind, *shape):
+        return onnx.helper.make_tensor_value_info(label, getattr(onnx.TensorProto, kind), shape)
+
+    if name in CONVOLUTIONS:
+        inside, outside, extent, window = CONVOLUTIONS[name]
+        weights = random.integers(-127, 128, (outside, inside, window, window), dtype=np.int8)
+        scales = (random.random(outside) * 0.01 + 0.001).astype(np.float32)
+        constants = [constant("x_scale", np.float32(0.02)), constant("x_zero", np.uint8(128)), constant("w", weights), constant("w_scale", scales),
+                     constant("w_zero", np.zeros(outside, np.int8)), constant("y_scale", np.float32(0.5)), constant("y_zero", np.uint8(128)),
+                     constant("bias", random.integers(-1000, 1000, outside, dtype=np.int32))]
+        node = onnx.helper.make_node("QLinearConv", ["x", *(c.name for c in constants)], ["y"], pads=[window // 2] * 4)
+        image, result = tensor("x", "UINT8", 1, inside, extent, extent), tensor("y", "UINT8", 1, outside, extent, extent)
+    else:
+        constants = [constant("w", random.integers(-127, 128, (768, 3072), dtype=np.int8)), constant("x_zero", np.uint8(121))]
+        node = onnx.helper.make_node("MatMulInteger", ["x", "w", "x_zero"], ["y"])
+        image, result = tensor("x", "UINT8", 128, 768), tensor("y", "INT32", 128, 3072)
+    graph = onnx.helper.make_graph([node], name, [image], [result], constants)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), str(path))
+
+
 def export(name, path):
+    if name in PRODUCTS:
+        return write_product(name, path)
     import torch
     torch.manual_seed(0)
     with torch.no_grad():
@@ -76,8 +113,9 @@ def session_of(path, threads):
 def feeds_of(session):
     import numpy as np
     random = np.random.default_rng(1)
-    return {i.name: random.integers(0, 30000, i.shape) if "int" in i.type else random.normal(0, 1, i.shape).astype(np.float32)
-            for i in session.get_inputs()}
+    draw = {"tensor(uint8)": lambda shape: random.integers(0, 256, shape, dtype=np.uint8), "tensor(int64)": lambda shape: random.integers(0, 30000, shape),
+            "tensor(float)": lambda shape: random.normal(0, 1, shape).astype(np.float32)}
+    return {i.name: draw[i.type](i.shape) for i in session.get_inputs()}
 
 
 def time_session(session, feeds, seconds):
@@ -167,7 +205,7 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS)}; default: the first {len(CLASSIFIERS)}")
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS)}; default: the first {len(CLASSIFIERS)}")
     parser.add_argument("--program", default=str(ROOT / "build" / "bin" / "diapason"))
     parser.add_argument("--older", metavar="PROGRAM", help="another build of diapason to compare with")
     parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: fallback schedules alone")
@@ -175,14 +213,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", metavar="FILE", help="writes the results there, too")
     args = parser.parse_args()
-    unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS))
+    unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS + PRODUCTS))
     if unknown:
-        parser.error(f"no network {unknown[0]!r}: choose of {', '.join(CLASSIFIERS + OTHERS)}")
+        parser.error(f"no network {unknown[0]!r}: choose of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS)}")
     enter_venv(VENV, PACKAGES)
     import onnxruntime
     OUT.mkdir(parents=True, exist_ok=True)
     sides = [Side("new", args.program)] + ([Side("older", args.older)] if args.older else [])
-    print(f"{processor()}, {args.threads} threads, float32, batch 1, ONNX Runtime {onnxruntime.__version__}, {args.seconds:g} s of tuning; ms", flush=True)
+    print(f"{processor()}, {args.threads} threads, batch 1, ONNX Runtime {onnxruntime.__version__}, {args.seconds:g} s of tuning; ms", flush=True)
     results = []
     for name in args.networks or CLASSIFIERS:
         results.append(measure(name, sides, args))

@@ -25,8 +25,7 @@ bool HoldDots(const Expr& byte, const Stmt& stmt, Analyzer& analyzer, bool (*fit
     case StmtKind::kSeq:
       return std::all_of(stmt->body.begin(), stmt->body.end(),
                          [&](const Stmt& child) { return HoldDots(byte, child, analyzer, fits); });
-    case StmtKind::kIf:
-      return !UsesVar(stmt->condition, byte.get()) && HoldDots(byte, stmt->body[0], analyzer, fits);
+    case StmtKind::kIf: return !UsesVar(stmt->condition, byte.get()) && HoldDots(byte, stmt->body[0], analyzer, fits);
     case StmtKind::kFor:
       return stmt->for_kind == ForKind::kVectorize && fits(*stmt) && FindByteDot(byte, *stmt, analyzer).has_value();
     default: return false;
@@ -166,10 +165,13 @@ static inline {V} {V}_pairs(s16x{W} a, s16x{W} b) {
   {V} y;
   __builtin_memcpy(&y, right, sizeof y);
 #if defined({V}_HAS_DOTS)
-  return )" + ByDots(left_signed, right_signed) + R"(;
+  return )" +
+           ByDots(left_signed, right_signed) + R"(;
 #elif defined({V}_HAS_PAIRS)
-  const {V} even = {V}_pairs()" + Words("x", left_signed, true) + ", " + Words("y", right_signed, true) + R"();
-  const {V} odd = {V}_pairs()" + Words("x", left_signed, false) + ", " + Words("y", right_signed, false) + R"();
+  const {V} even = {V}_pairs()" +
+           Words("x", left_signed, true) + ", " + Words("y", right_signed, true) + R"();
+  const {V} odd = {V}_pairs()" +
+           Words("x", left_signed, false) + ", " + Words("y", right_signed, false) + R"();
   return sum + even + odd;
 )";
   if (lanes == 4) f.text += ByArm(left_signed, right_signed);

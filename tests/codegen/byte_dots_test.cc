@@ -44,7 +44,8 @@ std::string ByteDotProgram(bool left_signed, bool right_signed, int lanes) {
     }
     int bytes;
     __builtin_memcpy(&bytes, left, 4);
-    union { )", v, R"( v; int at[LANES]; } start, sums;
+    union { )",
+                      v, R"( v; int at[LANES]; } start, sums;
     for (int i = 0; i < LANES; ++i) start.at[i] = (int)(state >> 8) - 1000 * i;
     sums.v = Compute(start.v, bytes, right + 1);  // from an address that is not aligned
     for (int i = 0; i < LANES; ++i) {

@@ -29,8 +29,7 @@ std::optional<int> DotAxis(const Draft& draft, int stage) {
     return std::nullopt;
   for (int axis : draft.ReduceAxes(stage)) {
     const Axis& a = s.axis(axis);
-    if (a.extent % kDotBytes == 0 && left->args.back() == a.var &&
-        DimensionOf(draft, right->buffer, stage, a.var) >= 0)
+    if (a.extent % kDotBytes == 0 && left->args.back() == a.var && DimensionOf(draft, right->buffer, stage, a.var) >= 0)
       return axis;
   }
   return std::nullopt;

@@ -18,7 +18,7 @@
 namespace diapason {
 namespace {
 
-constexpr float kUntouched = -77;
+constexpr float kUntouched = 77;  // a number of each type
 
 // Ways to lie in a larger tensor: as channels behind others, one row after the other behind something, rows that are no
 // whole rows of the last dimension, and at elements that no vector begins at.
