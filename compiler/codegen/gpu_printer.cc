@@ -831,7 +831,7 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   bool IsComputable(DType dtype) const {
-    return dtype == DType::kFloat32 || dtype == DType::kInt32 || dtype == DType::kInt8 || dtype == DType::kUint8 ||
+    return dtype == DType::kFloat32 || dtype == DType::kInt32 || IsByte(dtype) ||
            (IsNarrowFloat(dtype) && !IsOpenClHalf(dtype));
   }
 

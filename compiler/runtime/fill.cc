@@ -39,7 +39,7 @@ void FillNarrow(Array& array, float most, Random& random) {
 }
 
 bool HasNoRange(DType dtype, int64_t valid_min, int64_t valid_max) {
-  return (dtype == DType::kInt8 || dtype == DType::kUint8) && valid_min == 0 && valid_max == 0;
+  return IsByte(dtype) && valid_min == 0 && valid_max == 0;
 }
 
 void FillBytes(Array& array, uint64_t seed) {

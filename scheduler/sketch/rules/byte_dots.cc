@@ -6,6 +6,7 @@
 #include "compiler/tensor/processor.h"
 
 namespace diapason {
+
 int DimensionOf(const Draft& draft, int constant, int reader, const Expr& axis) {
   std::set<int> dimensions;
   Visit(draft.state().stage(reader).op.body, [&](const ExprNode& e) {
