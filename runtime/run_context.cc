@@ -125,8 +125,20 @@ absl::Status RunContext::Run(absl::Span<const CallerBuffer> inputs, absl::Span<c
   RETURN_IF_ERROR(Prepare());
   RETURN_IF_ERROR(CheckBuffers(inputs, true));
   RETURN_IF_ERROR(CheckBuffers(outputs, false));
+  RETURN_IF_ERROR(CheckValues(inputs));
   const auto lock = Lock(*package_, owned_device_ == nullptr);
   return padded_ ? RunPadded(inputs, outputs) : RunExact(inputs, outputs);
+}
+
+absl::Status RunContext::CheckValues(absl::Span<const CallerBuffer> inputs) const {
+  const std::vector<PackagePort>& ports = runner_->manifest().inputs;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const void* values = inputs.empty() ? nullptr : inputs[i].data;
+    if (values == nullptr && device_.kind() == TargetKind::kCpu) values = inputs_[i].data;
+    if (values == nullptr) continue;
+    RETURN_IF_ERROR(ports[i].CheckValues(values, inputs_[i].bytes / static_cast<int64_t>(BytesOf(ports[i].dtype))));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunContext::RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {

@@ -47,14 +47,18 @@ class RunContext {
   const std::vector<ContextTensor>& inputs() const { return inputs_; }
   const std::vector<ContextTensor>& outputs() const { return outputs_; }
 
-  // Runs with buffers of the host, all of them or none, and waits. InvalidArgument names a buffer that does not fit.
+  // Runs with buffers of the host, all of them or none, and waits. InvalidArgument names a buffer that does not fit,
+  // or an index in an input that is out of range.
   absl::Status Run(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
-  // With buffers of the device, behind what `stream` holds; they are used as PackageRunner::Enqueue uses them.
+  // With buffers of the device, behind what `stream` holds; they are used as PackageRunner::Enqueue uses them. An index
+  // in an input that is out of range chooses the first or last element.
   absl::Status RunOnStream(void* stream, absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
 
  private:
   RunContext(std::shared_ptr<LoadedPackage> package, std::unique_ptr<Device> owned);
   absl::Status CheckBuffers(absl::Span<const CallerBuffer> buffers, bool inputs) const;
+  // Of inputs in memory of the host: the values that may be given.
+  absl::Status CheckValues(absl::Span<const CallerBuffer> inputs) const;
   absl::Status RunPadded(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
   absl::Status RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
   void DescribeTensors(const PackageManifest& plan);

@@ -49,6 +49,9 @@ out. So a detector of torchvision (SSD) needs one number, of its `NonMaxSuppress
 be filtered and suppressed again in the same way: Faster R-CNN needs two numbers, of its regions and of its results. Rows that a filter took from such a
 tensor, and that were treated apart, can be put back to their places by `ScatterND` or `ScatterElements` (regions of several levels).
 
+**Indices** out of range are refused in a model's constants and in inputs that are given in memory of the host. Indices that the network computes, or that
+lie in memory of the GPU, choose the first or last element then; in `Scatter*` they replace nothing.
+
 **Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: `Unique`, image decoding, text.
 There is none of these; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the axis.
 

@@ -194,13 +194,16 @@ void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
   std::map<int, InputError> errors;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const double magnitude = MagnitudeOf(values_[step.inputs[i]]);
-    errors[inputs[i]] = {magnitude, tolerances_[step.inputs[i]].relative * magnitude};
+    const Tolerance& of = tolerances_[step.inputs[i]];
+    errors[inputs[i]] = {magnitude, of.relative * magnitude, of.jump, of.share};
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     const Tolerance one = ToleranceOf(dag, static_cast<int>(i), errors);
     Tolerance& tensor = tolerances_[step.outputs[i]];  // of which another step may have written another part
     tensor.relative = std::max(tensor.relative, one.relative);
     tensor.magnitude = std::max(tensor.magnitude, one.magnitude);
+    tensor.jump = std::max(tensor.jump, one.jump);
+    tensor.share = std::max(tensor.share, one.share);
   }
 }
 
@@ -234,6 +237,7 @@ absl::Status ReferenceNetwork::Impl::MeasureTolerances(const std::map<std::strin
     if (!useless(tolerance)) continue;
     Array changed(manifest_.outputs[i].dtype, manifest_.outputs[i].shape);
     changed.data = values_[manifest_.outputs[i].tensor].data;
+    tolerance.jump = tolerance.share = 0;  // the noise makes elements jump as well
     const double change = Compare(changed, expected->values[i], tolerance).max_rel_error;
     tolerance.relative = std::clamp(kAllowedChange * change, kLargestBound / 100, tolerance.relative);
   }

@@ -482,6 +482,7 @@ absl::Status PackageRunner::SetInput(const std::string& name, const Array& value
     return absl::InvalidArgumentError(
         absl::StrCat("input '", name, "' is ", given.TypeText(), "; the package wants ", port->TypeText()));
   }
+  RETURN_IF_ERROR(port->CheckValues(value.data.data(), value.elements()));
   return device_->CopyIn(*tensors_[port->tensor], value.data.data(), static_cast<int64_t>(value.data.size()));
 }
 

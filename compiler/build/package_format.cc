@@ -28,6 +28,16 @@ const char* NameOfPlace(Place place) {
   return "";
 }
 
+template <typename T>
+absl::Status CheckEach(const PackagePort& port, const T* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (values[i] < port.valid_min || values[i] > port.valid_max)
+      return absl::InvalidArgumentError(absl::StrCat("input '", port.name, "' has ", static_cast<int64_t>(values[i]),
+                                                     " at element ", i, "; it is an index there, and must be from ",
+                                                     port.valid_min, " to ", port.valid_max));
+  return absl::OkStatus();
+}
+
 Json ToJson(const PackagePort& port, bool input) {
   Json json = {{"name", port.name}, {"dtype", NameOf(port.dtype)}, {"shape", port.shape}, {"tensor", port.tensor}};
   if (input) {
@@ -361,6 +371,17 @@ int64_t PackagePort::elements() const {
 }
 
 std::string PackagePort::TypeText() const { return absl::StrCat(NameOf(dtype), " ", absl::StrJoin(shape, "x")); }
+
+absl::Status PackagePort::CheckValues(const void* values, int64_t n) const {
+  if (valid_min == 0 && valid_max == 0) return absl::OkStatus();
+  switch (dtype) {
+    case DType::kInt64: return CheckEach(*this, static_cast<const int64_t*>(values), n);
+    case DType::kInt32: return CheckEach(*this, static_cast<const int32_t*>(values), n);
+    case DType::kInt8: return CheckEach(*this, static_cast<const int8_t*>(values), n);
+    case DType::kUint8: return CheckEach(*this, static_cast<const uint8_t*>(values), n);
+    default: return absl::OkStatus();
+  }
+}
 
 double PackageManifest::estimated_seconds() const {
   double sum = 0;

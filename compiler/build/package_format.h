@@ -90,12 +90,14 @@ struct PackagePort {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   int tensor = -1;                       // position in PackageManifest::tensors
-  int64_t valid_min = 0, valid_max = 0;  // integer inputs: the values that make sense
+  int64_t valid_min = 0, valid_max = 0;  // integer inputs: the values that may be given; both 0: any
   std::vector<std::string> symbols{};    // inputs of plans with sizes, by axis; empty where the extent is fixed
   std::vector<PortGrowth> grows{};       // outputs of plans with sizes
 
   int64_t elements() const;
   std::string TypeText() const;  // "float32 1x3x224x224"
+  // InvalidArgument names the first of n values that may not be given: an index of no element.
+  absl::Status CheckValues(const void* values, int64_t n) const;
 };
 
 // Whether records of such a source (PackageTask::record_source) have ids there: those of histories and services.

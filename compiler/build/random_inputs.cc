@@ -1,6 +1,7 @@
 #include "compiler/build/random_inputs.h"
 
 #include "compiler/runtime/fill.h"
+#include "compiler/tensor/compare.h"
 
 namespace diapason {
 
@@ -9,7 +10,8 @@ std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint6
   for (size_t i = 0; i < manifest.inputs.size(); ++i) {
     const PackagePort& port = manifest.inputs[i];
     Array& array = inputs[port.name] = Array(port.dtype, port.shape);
-    FillRandom(array, seed + i * 0x9e3779b97f4a7c15ull, port.valid_min, port.valid_max);
+    const IntegerRange range = DrawnIntegers(port.dtype, port.valid_min, port.valid_max);
+    FillRandom(array, seed + i * 0x9e3779b97f4a7c15ull, range.low, range.high);
   }
   return inputs;
 }

@@ -95,6 +95,25 @@ bool Network::is_output(int tensor) const { return std::find(outputs.begin(), ou
 namespace {
 
 // Checks one node given the tensors that are computed before it.
+// Constant indices choose elements that exist: kernels do not limit those.
+absl::Status ValidateIndices(const Network& network, const Node& node) {
+  if (node.op != "gather" && node.op != "gather_elements" && node.op != "gather_nd") return absl::OkStatus();
+  const Tensor& indices = network.tensors[node.inputs[1]];
+  if (!indices.constant()) return absl::OkStatus();
+  const std::vector<int64_t>& shape = network.tensors[node.inputs[0]].type.shape;
+  const auto rank = static_cast<int64_t>(shape.size());
+  const bool tuples = node.op == "gather_nd";  // the last axis has an index for each of several axes
+  const int64_t axis = node.attributes.Int(tuples ? "batch_dims" : "axis", 0),
+                width = tuples ? indices.type.shape.back() : 1;
+  for (int64_t i = 0, n = indices.type.elements(); i < n; ++i) {
+    const int64_t extent = shape[(axis < 0 ? axis + rank : axis) + i % width], index = indices.data->int_at(i);
+    if (index < -extent || index >= extent)
+      return absl::InvalidArgumentError(
+          absl::StrCat("node '", node.name, "': index ", index, " is outside of an axis of ", extent));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateNode(const Network& network, const Node& node, const std::vector<bool>& known) {
   int size = static_cast<int>(network.tensors.size());
   for (int input : node.inputs) {
@@ -117,7 +136,7 @@ absl::Status ValidateNode(const Network& network, const Node& node, const std::v
     return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "' (", node.op, ") gives ", type.ToString(),
                                                    " but '", output.name, "' is ", output.type.ToString()));
   }
-  return absl::OkStatus();
+  return ValidateIndices(network, node);
 }
 
 }  // namespace

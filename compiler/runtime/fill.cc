@@ -47,21 +47,6 @@ void FillBytes(Array& array, uint64_t seed) {
   FillRandom(array, seed, is_signed ? -128 : 0, is_signed ? 127 : 255);
 }
 
-// Whether bytes may be anything: no integer of the dag is a rounded float, or where something lies.
-bool TakesAnyBytes(const ComputeDag& dag) {
-  bool takes = true;
-  for (const Stage& stage : dag.stages()) {
-    if (!stage.body) continue;
-    Visit(stage.body, [&](const ExprNode& e) {
-      if (e.kind == ExprKind::kCast && !IsFloat(e.dtype) && IsFloat(e.args[0]->dtype)) takes = false;
-      if (e.kind != ExprKind::kLoad) return;
-      for (const Expr& index : e.args)
-        Visit(index, [&](const ExprNode& inner) { takes &= inner.kind != ExprKind::kLoad; });
-    });
-  }
-  return takes;
-}
-
 }  // namespace
 
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_max) {
@@ -91,12 +76,12 @@ Array RandomInput(const ComputeDag& dag, int stage_id, uint64_t seed) {
   const Stage& stage = dag.stage(stage_id);
   Array array(stage.dtype, stage.shape());
   const uint64_t own_seed = seed * 0x100000001b3ull + static_cast<uint64_t>(stage_id);
-  if (HasNoRange(stage.dtype, stage.valid_min, stage.valid_max) && TakesAnyBytes(dag)) {
-    FillBytes(array, own_seed);
+  if (!IsFloat(stage.dtype)) {
+    const IntegerRange range = DrawnIntegers(dag, stage_id);
+    FillRandom(array, own_seed, range.low, range.high);
     return array;
   }
-  FillRandom(array, own_seed, stage.valid_min, stage.valid_max);
-  if (!IsFloat(stage.dtype)) return array;
+  FillRandom(array, own_seed);
   const InputRange range = RangeOfInput(dag, stage_id);
   for (int64_t i = 0, n = array.elements(); i < n; ++i) {
     const double drawn = array.at(i), magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);

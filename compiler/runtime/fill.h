@@ -16,9 +16,8 @@ namespace diapason {
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min = 0, int64_t valid_max = 0);
 
 // Contents of a placeholder for checking a result, equal for equal (dag, stage, seed) on every machine. Floats are
-// drawn from RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the
-// stage's valid range. Those of 8 bits without one take all values where results are exact for all: unless the dag
-// rounds floats to integers, which kernels may do in another direction, or has elements as indices.
+// drawn from RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero, integers from
+// DrawnIntegers.
 Array RandomInput(const ComputeDag& dag, int stage, uint64_t seed);
 
 // Fresh random contents for every input and constant of the executable, and 0xff bytes, which are NaN for floats, in

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/tensor/compare.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -318,7 +319,9 @@ absl::Status CheckAccesses(const ComputeDag& dag) {
   for (const Stage& stage : dag.stages()) {
     values.emplace_back();
     if (stage.placeholder) {
-      if (!IsFloat(stage.dtype)) values.back() = Interval{stage.valid_min, stage.valid_max};
+      if (IsFloat(stage.dtype)) continue;
+      const IntegerRange drawn = DrawnIntegers(dag, static_cast<int>(values.size()) - 1);
+      values.back() = Interval{drawn.low, drawn.high};
       continue;
     }
     StageAccesses accesses(dag, values, stage);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -18,6 +19,12 @@ constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 constexpr double kStored = 1.6;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
+// What is rounded to integers is drawn with this magnitude, so that most of it is within the numbers of 8 bits.
+constexpr double kRoundedMagnitude = 64;
+// Constants that are added to sums of products of bytes.
+constexpr int64_t kMostBias = 1000;
+// From this share on elements that jump are not few: their error is one of all elements.
+constexpr double kFew = 0.05;
 // Masks: see MagnitudeOf.
 constexpr double kInfinite = 1e30, kLeastMask = 1e4, kMaskSpread = 4, kMaskGap = 256;
 
@@ -103,114 +110,205 @@ double RoundingsOf(const Stage& stage) {
 struct Estimate {
   double magnitude = 0, error = 0;
   bool nonnegative = false;
+  double jump = 0, share = 0;  // an error of a share of the elements, beyond `error`
+  bool whole = false;          // integers, in whatever type
 };
+
+// Root mean square of numbers that are uniform in [low, high].
+double UniformMagnitude(double low, double high) { return std::sqrt((low * low + low * high + high * high) / 3); }
+
+// Of values of either operand that a result changes by `slope` times.
+void AddJumps(const Estimate& operand, double slope, Estimate* result) {
+  if (operand.share == 0) return;
+  result->jump += slope * operand.jump;
+  result->share += operand.share;
+}
+
+// Jumps of many elements are an error of all.
+Estimate Settled(Estimate e) {
+  if (e.share < kFew) return e;
+  e.error = std::hypot(e.error, e.jump);
+  e.jump = e.share = 0;
+  return e;
+}
 
 class ErrorModel {
  public:
-  ErrorModel(const ComputeDag& dag, const std::map<int, InputError>& inputs) : dag_(dag) {
+  // `ranges` of float placeholders of which nothing else is known.
+  ErrorModel(const ComputeDag& dag, const std::function<InputRange(int)>& ranges,
+             const std::map<int, InputError>& inputs = {})
+      : dag_(dag) {
     for (int id = 0; id < dag.size(); ++id) {
       const Stage& stage = dag.stage(id);
-      stages_.push_back(stage.placeholder ? OfPlaceholder(id, inputs) : OfStage(stage));
+      stages_.push_back(stage.placeholder ? OfPlaceholder(id, ranges, inputs) : OfStage(stage));
     }
   }
 
   Tolerance Of(int id) const {
     const Stage& stage = dag_.stage(id);
-    if (!IsFloat(stage.dtype)) return {};
     const Estimate& e = stages_[id];
+    if (!IsFloat(stage.dtype) && e.error == 0 && e.share == 0) return {};
     const double magnitude = std::max(e.magnitude, std::numeric_limits<double>::min());
-    return {e.error / magnitude + SpacingOf(stage.dtype), magnitude};
+    return {e.error / magnitude + SpacingOf(stage.dtype), magnitude, e.jump, e.share};
   }
 
+  // The largest of what is rounded; 0 where nothing is.
+  double rounded() const { return rounded_; }
+
  private:
-  Estimate OfPlaceholder(int id, const std::map<int, InputError>& inputs) const {
+  Estimate OfPlaceholder(int id, const std::function<InputRange(int)>& ranges,
+                         const std::map<int, InputError>& inputs) const {
     const Stage& stage = dag_.stage(id);
-    if (!IsFloat(stage.dtype))
-      return {std::max(1.0, std::fabs(static_cast<double>(stage.valid_max))), 0, stage.valid_min >= 0};
-    if (const auto known = inputs.find(id); known != inputs.end())
-      return {known->second.magnitude, known->second.error, false};
-    const InputRange range = RangeOfInput(dag_, id);
-    return {std::sqrt((range.low * range.low + range.low * range.high + range.high * range.high) / 3), 0,
-            !range.both_signs};
+    const bool is_float = IsFloat(stage.dtype);
+    const IntegerRange integers = is_float ? IntegerRange{} : DrawnIntegers(dag_, id);
+    if (const auto known = inputs.find(id); known != inputs.end() && (is_float || known->second.magnitude > 0)) {
+      const InputError& of = known->second;
+      return Settled({of.magnitude, of.error, !is_float && integers.low >= 0, of.jump, of.share, !is_float});
+    }
+    if (!is_float) {
+      const double low = static_cast<double>(integers.low), high = static_cast<double>(integers.high);
+      return {std::max(1.0, UniformMagnitude(low, high)), 0, low >= 0, 0, 0, true};
+    }
+    const InputRange range = ranges(id);
+    return {UniformMagnitude(range.low, range.high), 0, !range.both_signs};
   }
 
   Estimate OfStage(const Stage& stage) {
-    u_ = RoundoffOf(stage.dtype);
+    u_ = RoundoffOf(stage.dtype);  // integers: of floats that become integers
     Estimate e = stage.reduces() ? Reduced(stage, Of(stage.body)) : Of(stage.body);
-    e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
+    if (IsFloat(stage.dtype)) e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
     if (IsNarrowFloat(stage.dtype) && !dag_.is_output(static_cast<int>(stages_.size())))
       e.error = std::hypot(e.error, kStored * SpacingOf(stage.dtype) * e.magnitude);
-    return e;
+    return Settled(e);
   }
 
   Estimate Reduced(const Stage& stage, const Estimate& term) const {
     const double n = static_cast<double>(stage.terms()), root = std::sqrt(n);
+    Estimate e;
+    e.whole = term.whole;
+    // One of the terms, and what few standard deviations of their number add.
+    const double jumping = n * term.share;
+    if (term.share > 0) {
+      e.jump = term.jump * (1 + jumping + 5 * std::sqrt(jumping));
+      e.share = std::min(1.0, jumping);
+    }
     switch (stage.combiner) {
       case Combiner::kMax:
-      case Combiner::kMin: return term;
+      case Combiner::kMin:
+        e.magnitude = term.magnitude;
+        e.error = term.error;
+        e.nonnegative = term.nonnegative;
+        e.jump = term.jump;
+        return e;
       case Combiner::kProd:
-        return {std::pow(term.magnitude, n), root * std::pow(term.magnitude, n - 1) * term.error, term.nonnegative};
-      default: {
-        const double sum = (term.nonnegative ? n : root) * term.magnitude;
-        return {sum, std::hypot((term.nonnegative ? n : root) * term.error, u_ * sum * RoundingsOf(stage)),
-                term.nonnegative};
-      }
+        e.magnitude = std::pow(term.magnitude, n);
+        e.error = root * std::pow(term.magnitude, n - 1) * term.error;
+        e.nonnegative = term.nonnegative;
+        e.jump *= std::pow(term.magnitude, n - 1);
+        return e;
+      default:
+        e.magnitude = (term.nonnegative ? n : root) * term.magnitude;
+        e.error = (term.nonnegative ? n : root) * term.error;
+        if (IsFloat(stage.dtype)) e.error = std::hypot(e.error, u_ * e.magnitude * RoundingsOf(stage));
+        e.nonnegative = term.nonnegative;
+        return e;
     }
   }
 
-  Estimate Of(const Expr& expr) const {
+  Estimate Of(const Expr& expr) {
     const ExprNode& e = *expr;
     switch (e.kind) {
-      case ExprKind::kIntImm: return {std::fabs(static_cast<double>(e.value)), 0, e.value >= 0};
-      case ExprKind::kFloatImm: return {StandsForInfinity(e.fvalue) ? 0 : std::fabs(e.fvalue), 0, e.fvalue >= 0};
+      case ExprKind::kIntImm: return {std::fabs(static_cast<double>(e.value)), 0, e.value >= 0, 0, 0, true};
+      case ExprKind::kFloatImm:
+        return {StandsForInfinity(e.fvalue) ? 0 : std::fabs(e.fvalue),          0, e.fvalue >= 0, 0, 0,
+                std::isfinite(e.fvalue) && std::nearbyint(e.fvalue) == e.fvalue};
       case ExprKind::kLoad: return stages_[e.buffer];
       case ExprKind::kAdd:
-      case ExprKind::kSub: return OfSum(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kAdd);
-      case ExprKind::kMul: return OfProduct(Of(e.args[0]), Of(e.args[1]));
-      case ExprKind::kDiv: return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])));
+      case ExprKind::kSub: return OfSum(Of(e.args[0]), Of(e.args[1]), e);
+      case ExprKind::kMul: return OfProduct(Of(e.args[0]), Of(e.args[1]), e);
+      case ExprKind::kDiv: return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])), e);
       case ExprKind::kMin:
       case ExprKind::kMax: return Larger(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kMax);
       case ExprKind::kSelect: return Larger(Of(e.args[1]), Of(e.args[2]), false);
       case ExprKind::kCast: return OfCast(e);
       case ExprKind::kCall: return OfCall(e);
-      default: return {1, 0, true};  // comparisons and index arithmetic
+      default: return {1, 0, true, 0, 0, true};  // comparisons and index arithmetic
     }
   }
 
-  Estimate OfSum(const Estimate& a, const Estimate& b, bool add) const {
-    const bool nonnegative = add && a.nonnegative && b.nonnegative;
-    const double magnitude = nonnegative ? a.magnitude + b.magnitude : std::hypot(a.magnitude, b.magnitude);
-    return {magnitude, std::hypot(a.error, b.error, u_ * magnitude), nonnegative};
+  // Of one operation of a type.
+  double RoundoffAt(const ExprNode& e) const { return IsFloat(e.dtype) ? u_ : 0; }
+
+  Estimate OfSum(const Estimate& a, const Estimate& b, const ExprNode& node) const {
+    Estimate e;
+    e.nonnegative = node.kind == ExprKind::kAdd && a.nonnegative && b.nonnegative;
+    e.magnitude = e.nonnegative ? a.magnitude + b.magnitude : std::hypot(a.magnitude, b.magnitude);
+    // Sums of small integers are exact in float32, too.
+    e.whole = a.whole && b.whole;
+    e.error = std::hypot(a.error, b.error, (e.whole ? 0 : RoundoffAt(node)) * e.magnitude);
+    AddJumps(a, 1, &e);
+    AddJumps(b, 1, &e);
+    return e;
   }
-  Estimate OfProduct(const Estimate& a, const Estimate& b) const {
-    const double magnitude = a.magnitude * b.magnitude;
-    return {magnitude, std::hypot(a.error * b.magnitude, b.error * a.magnitude, u_ * magnitude),
-            a.nonnegative && b.nonnegative};
+  Estimate OfProduct(const Estimate& a, const Estimate& b, const ExprNode& node) const {
+    Estimate e;
+    e.magnitude = a.magnitude * b.magnitude;
+    e.error = std::hypot(a.error * b.magnitude, b.error * a.magnitude, RoundoffAt(node) * e.magnitude);
+    e.nonnegative = a.nonnegative && b.nonnegative;
+    e.whole = node.kind == ExprKind::kMul && a.whole && b.whole;
+    AddJumps(a, b.magnitude, &e);
+    AddJumps(b, a.magnitude, &e);
+    return e;
   }
   static Estimate Inverse(const Estimate& a) {
     const double b = std::max(a.magnitude, 1e-30);
-    return {1 / b, a.error / (b * b), a.nonnegative};
+    return {1 / b, a.error / (b * b), a.nonnegative, a.jump / (b * b), a.share};
   }
   static Estimate Larger(const Estimate& a, const Estimate& b, bool either) {
-    return {std::max(a.magnitude, b.magnitude), std::max(a.error, b.error),
-            either ? a.nonnegative || b.nonnegative : a.nonnegative && b.nonnegative};
+    return {std::max(a.magnitude, b.magnitude),
+            std::max(a.error, b.error),
+            either ? a.nonnegative || b.nonnegative : a.nonnegative && b.nonnegative,
+            std::max(a.jump, b.jump),
+            a.share + b.share,
+            a.whole && b.whole};
   }
-  Estimate OfCast(const ExprNode& e) const {
+  Estimate OfCast(const ExprNode& e) {
     Estimate value = Of(e.args[0]);
+    if (!IsFloat(e.dtype)) return value.whole ? value : Rounded(value);
     value.error = std::hypot(value.error, kStored * SpacingOf(e.dtype) * value.magnitude);
+    if (!IsFloat(e.args[0]->dtype)) value.error = std::hypot(value.error, u_ * value.magnitude);
     return value;
   }
 
-  Estimate OfCall(const ExprNode& e) const {
+  // To the nearest integer: of an error of e steps, a share of 2e crosses a middle.
+  static Estimate Rounded(Estimate x) {
+    if (x.error > 0 || x.share > 0) {
+      x.jump = std::floor(x.jump + x.error) + 1;
+      x.share = std::min(1.0, x.share + 2 * x.error);
+      x.error = 0;
+    }
+    x.whole = true;
+    return Settled(x);
+  }
+
+  Estimate OfCall(const ExprNode& e) {
     const Estimate x = Of(e.args[0]);
     const double m = std::max(x.magnitude, 1e-30);
     const auto with = [&](double magnitude, double slope, bool nonnegative) {
-      return Estimate{magnitude, std::hypot(slope * x.error, kFunctionRoundings * u_ * magnitude), nonnegative};
+      Estimate result{magnitude, std::hypot(slope * x.error, kFunctionRoundings * u_ * magnitude), nonnegative};
+      AddJumps(x, slope, &result);
+      return result;
     };
-    if (e.name == "abs") return {x.magnitude, x.error, true};
-    if (e.name == "floor" || e.name == "ceil" || e.name == "round") return x;
+    if (e.name == "abs") return {x.magnitude, x.error, true, x.jump, x.share, x.whole};
+    if (e.name == "round") {
+      rounded_ = std::max(rounded_, x.magnitude);
+      return Rounded(x);
+    }
+    // Of places between elements, of which the fraction is used as well: together they are continuous.
+    if (e.name == "floor" || e.name == "ceil") return {x.magnitude, x.error, x.nonnegative, x.jump, x.share, true};
     if (e.name == "bfloat16")
-      return {x.magnitude, std::hypot(x.error, kStored * SpacingOf(DType::kBfloat16) * x.magnitude), x.nonnegative};
+      return {x.magnitude, std::hypot(x.error, kStored * SpacingOf(DType::kBfloat16) * x.magnitude), x.nonnegative,
+              x.jump, x.share};
     if (e.name == "tanh" || e.name == "erf") return with(std::min(1.0, m), 1.13, x.nonnegative);
     if (e.name == "sigmoid") return with(0.5, 0.25, true);
     if (e.name == "sqrt") return with(std::sqrt(m), 0.5 / std::sqrt(m), true);
@@ -228,7 +326,8 @@ class ErrorModel {
 
   const ComputeDag& dag_;
   std::vector<Estimate> stages_;
-  double u_ = 0;
+  double u_ = 0;  // of the stage that is looked at
+  double rounded_ = 0;
 };
 
 // Error of one element: infinity where only one is finite or they are different infinities.
@@ -325,11 +424,21 @@ double ScaleOf(const Array& reference, const Tolerance& tolerance) {
   return tolerance.magnitude > 0 ? tolerance.magnitude : 1;
 }
 
+// The element with the largest error.
+struct Worst {
+  double error = 0, allowed = 0;  // relative; absolute
+  int64_t at = -1;
+  void Take(int64_t i, double relative, double most) {
+    if (relative <= error) return;
+    error = relative;
+    allowed = most;
+    at = i;
+  }
+};
+
 bool IsWide(const Array& array) { return array.dtype == DType::kInt64; }
 
-}  // namespace
-
-InputRange RangeOfInput(const ComputeDag& dag, int placeholder) {
+InputRange RangeWithoutRounding(const ComputeDag& dag, int placeholder) {
   InputRange range;
   range.both_signs = !NeedsPositiveInputs(dag);
   if (!range.both_signs || !Saturates(dag)) return range;
@@ -339,8 +448,72 @@ InputRange RangeOfInput(const ComputeDag& dag, int placeholder) {
   return range;
 }
 
+bool ReadsBytes(const ComputeDag& dag) {
+  return std::any_of(dag.stages().begin(), dag.stages().end(),
+                     [](const Stage& stage) { return stage.placeholder && IsByte(stage.dtype); });
+}
+
+// Float placeholders that scale something that the dag computes, with 1 for factors and -1 for divisors.
+std::map<int, int> ScalesOf(const ComputeDag& dag) {
+  std::map<int, int> scales;
+  const auto placeholder = [&](const Expr& e) {
+    const int stage = OperandOf(*e);
+    return stage >= 0 && dag.stage(stage).placeholder && IsFloat(dag.stage(stage).dtype) ? stage : -1;
+  };
+  for (const Stage& stage : dag.stages()) {
+    if (stage.body == nullptr || stage.reduces()) continue;
+    Visit(stage.body, [&](const ExprNode& node) {
+      if (node.kind != ExprKind::kMul && node.kind != ExprKind::kDiv) return;
+      const int first = placeholder(node.args[0]), second = placeholder(node.args[1]);
+      if (first < 0 && second >= 0) scales[second] = node.kind == ExprKind::kMul ? 1 : -1;
+      if (second < 0 && first >= 0 && node.kind == ExprKind::kMul) scales[first] = 1;
+    });
+  }
+  return scales;
+}
+
+// What the placeholder is multiplied by, so that what the dag rounds has the magnitude above.
+double ScaleOfRounded(const ComputeDag& dag, int placeholder) {
+  if (!Calls(dag, {"round"})) return 1;
+  const std::map<int, int> scales = ScalesOf(dag);
+  const auto own = scales.find(placeholder);
+  if (own == scales.end()) return 1;
+  const double rounded = ErrorModel(dag, [&](int id) { return RangeWithoutRounding(dag, id); }).rounded();
+  if (!(rounded > 0) || !std::isfinite(rounded)) return 1;
+  return std::pow(kRoundedMagnitude / rounded, own->second / static_cast<double>(scales.size()));
+}
+
+}  // namespace
+
+int64_t ElementsOf(double share, int64_t n) {
+  const double expected = share * static_cast<double>(n);
+  return share > 0 ? static_cast<int64_t>(std::ceil(expected + 5 * std::sqrt(expected))) + 1 : 0;
+}
+
+IntegerRange DrawnIntegers(DType dtype, int64_t valid_min, int64_t valid_max) {
+  if (valid_min != 0 || valid_max != 0) return {valid_min, valid_max};
+  if (dtype == DType::kInt8) return {-128, 127};
+  return dtype == DType::kUint8 ? IntegerRange{0, 255} : IntegerRange{0, 1};
+}
+
+IntegerRange DrawnIntegers(const ComputeDag& dag, int placeholder) {
+  const Stage& stage = dag.stage(placeholder);
+  const bool bias = stage.dtype == DType::kInt32 && stage.constant && ReadsBytes(dag);
+  if (bias && stage.valid_min == 0 && stage.valid_max == 0) return {-kMostBias, kMostBias};
+  return DrawnIntegers(stage.dtype, stage.valid_min, stage.valid_max);
+}
+
+InputRange RangeOfInput(const ComputeDag& dag, int placeholder) {
+  InputRange range = RangeWithoutRounding(dag, placeholder);
+  const double scale = ScaleOfRounded(dag, placeholder);
+  range.low *= scale;
+  range.high *= scale;
+  return range;
+}
+
 Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, InputError>& inputs) {
-  return ErrorModel(dag, inputs).Of(dag.outputs()[output]);
+  const auto range = [&](int placeholder) { return RangeOfInput(dag, placeholder); };
+  return ErrorModel(dag, range, inputs).Of(dag.outputs()[output]);
 }
 
 Comparison Compare(const Array& got, const Array& reference, const Tolerance& tolerance) {
@@ -349,25 +522,32 @@ Comparison Compare(const Array& got, const Array& reference, const Tolerance& to
   result.tolerance = tolerance.relative;
   const double scale = ScaleOf(reference, tolerance);
   const int64_t n = got.elements();
+  Worst all, others;  // others: those that did not jump
   const auto look_at = [&](int64_t i) {
     const double expected = reference.at(i);
     double error = ElementError(got.at(i), expected);
     if (IsWide(got) && error == 0 && got.int_at(i) != reference.int_at(i)) error = 1;
     const double size = std::isfinite(expected) ? std::max(scale, std::fabs(expected)) : scale;
+    const double allowed = tolerance.relative * size;
     result.max_abs_error = std::max(result.max_abs_error, error);
-    if (error / size <= result.max_rel_error) return;
-    result.max_rel_error = error / size;
-    result.worst = i;
-    result.allowed = tolerance.relative * size;
+    all.Take(i, error / size, allowed);
+    if (error > allowed && error <= allowed + tolerance.jump)
+      ++result.jumps;
+    else
+      others.Take(i, error / size, allowed);
   };
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
     if (got.dtype == DType::kFloat32) {
       const FloatBlock block = LookAt(got.as<float>() + begin, reference.as<float>() + begin, end - begin);
-      if (block.finite && block.worst <= result.max_abs_error && block.worst / scale <= result.max_rel_error) continue;
+      if (block.finite && block.worst <= result.max_abs_error && block.worst / scale <= others.error) continue;
     }
     for (int64_t i = begin; i < end; ++i) look_at(i);
   }
+  const Worst& worst = result.jumps <= ElementsOf(tolerance.share, n) ? others : all;
+  result.max_rel_error = worst.error;
+  result.worst = worst.at;
+  result.allowed = worst.allowed;
   result.ok = result.max_rel_error <= tolerance.relative;
   return result;
 }

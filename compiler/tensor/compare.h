@@ -29,6 +29,12 @@
 // bfloat16, in 95 of 100 elements for 100,000 terms in float32, and in most for longer sums in float16 and bfloat16,
 // whose result is itself rounded to 2^-11 (2^-8) sqrt(n) t (compare_test.cc).
 //
+// Where floats are rounded to integers (requantised sums), a value near the middle of two numbers may become either.
+// Such an element is off by a whole step, and how many are follows from the error of what is rounded: 2e of the
+// elements for an error of e steps. So a tolerance has two parts: what any element may be off by, and by how much more
+// a few may be (Tolerance::jump and share). Inputs that scale what is rounded are drawn so that it spreads over the
+// numbers of 8 bits and is not clipped.
+//
 // Numbers that stand for infinity (the -10,000 or -3.4e38 of an attention mask) would drown all others: magnitudes
 // leave them out.
 //
@@ -55,13 +61,26 @@ struct InputRange {
 };
 
 // One sign where the dag takes roots, logarithms, powers or quotients. Where it takes exponentials, sigmoids or the
-// like of sums of n products, second factors are smaller by sqrt(n), so that the functions do not saturate.
+// like of sums of n products, second factors are smaller by sqrt(n), so that the functions do not saturate. Where it
+// rounds, factors of what is rounded have magnitudes that make it 64.
 InputRange RangeOfInput(const ComputeDag& dag, int placeholder);
+
+// Where verification draws the elements of an integer placeholder from, ends included: the stage's valid range, or,
+// where it has none, all values of 8 bits, -1000 to 1000 for int32 constants beside them (biases), else 0 and 1
+// (masks).
+struct IntegerRange {
+  int64_t low = 0, high = 0;
+};
+IntegerRange DrawnIntegers(const ComputeDag& dag, int placeholder);
+// The same of an input of a network, by type and valid range.
+IntegerRange DrawnIntegers(DType dtype, int64_t valid_min, int64_t valid_max);
 
 // What is known of a placeholder's contents in a network.
 struct InputError {
-  double magnitude = 1;  // root mean square
+  double magnitude = 1;  // root mean square; 0 for integers: as they are drawn
   double error = 0;      // what a correct evaluation may be off by, absolute
+  double jump = 0;       // what a share of the elements may be off by, absolute
+  double share = 0;
 };
 
 struct Tolerance {
@@ -70,7 +89,14 @@ struct Tolerance {
   // The output's magnitude by the model; the scale where the reference is smaller (cancellation), up to 8 times its
   // root mean square.
   double magnitude = 0;
+  // What a few elements may be off by beyond that, absolute: so many of n as ElementsOf says of `share`, the share that
+  // is expected at most.
+  double jump = 0, share = 0;
 };
+
+// How many of n elements may jump where a share is expected to: at most that share and 5 standard deviations, plus one.
+// None where the share is 0.
+int64_t ElementsOf(double share, int64_t n);
 
 // Of output number `output` of the dag, for inputs without errors from RangeOfInput, or (by placeholder) for other
 // ones.
@@ -79,10 +105,12 @@ Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, Inp
 struct Comparison {
   bool ok = true;
   double max_abs_error = 0;  // infinity where one of the two is not finite and the other differs
-  double max_rel_error = 0;  // largest |got - reference| / max(|reference|, scale)
-  double tolerance = 0;      // max_rel_error that is allowed
-  int64_t worst = -1;        // element with the largest max_rel_error; -1: all are equal
-  double allowed = 0;        // absolute error that is allowed there
+  // Largest |got - reference| / max(|reference|, scale), without the elements that may jump, if there are not too many.
+  double max_rel_error = 0;
+  int64_t jumps = 0;     // elements that are off by more than max_rel_error
+  double tolerance = 0;  // max_rel_error that is allowed
+  int64_t worst = -1;    // element with the largest max_rel_error; -1: all are equal
+  double allowed = 0;    // absolute error that is allowed there
 };
 
 // Non-finite elements must match exactly: NaN with NaN, +inf with +inf, -inf with -inf.

@@ -187,7 +187,9 @@ typedef struct diapason_buffer {
 } diapason_buffer;
 
 /* Runs the network and waits for it. All inputs and outputs in order, in memory of the host; or none of them (a count
- * of 0), when all of them are the context's own. */
+ * of 0), when all of them are the context's own. DIAPASON_INVALID_ARGUMENT names an input with an index (of a token,
+ * say) of which there is no element. In memory of the GPU nothing looks for those: they choose the first or last
+ * element. */
 DIAPASON_API diapason_status diapason_run(diapason_context* context, const diapason_buffer* inputs, size_t input_count,
                                           const diapason_buffer* outputs, size_t output_count);
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -151,6 +152,58 @@ TEST_F(PackageTest, IntegerInputsStayInRange) {
   }
   EXPECT_TRUE(varies);
   ExpectRight(network, TargetKind::kCpu);
+}
+
+TEST_F(PackageTest, IndicesOfNoElementAreRefused) {
+  NetworkMaker m;
+  const int indices = m.In("indices", {5}, DType::kInt64);
+  const int equal = m.Op("equal", {indices, indices});  // any value will do for this reader
+  auto runner = BuildAndLoad(m.Out({m.Op("gather", {m.Const("table", {7, 3}), indices}), equal}));
+  ASSERT_NE(runner, nullptr);
+  Array values(DType::kInt64, {5});
+  values.set_int(0, -7);
+  values.set_int(1, 6);
+  EXPECT_EQ(runner->SetInput("indices", values), absl::OkStatus());
+  values.set_int(3, 7);
+  EXPECT_EQ(runner->SetInput("indices", values).message(),
+            "input 'indices' has 7 at element 3; it is an index there, and must be from -7 to 6");
+  values.set_int(3, std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(runner->SetInput("indices", values).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Nobody sees them before the kernel does: they choose the first or the last element.
+TEST_F(PackageTest, ComputedIndicesOfNoElementStayWithinTheTensor) {
+  NetworkMaker m;
+  const int indices = m.In("indices", {4}, DType::kInt64), one = m.n.AddConstant("one", [] {
+    Array value(DType::kInt64, {1});
+    value.set_int(0, 1);
+    return value;
+  }());
+  const int computed = m.Op("add", {indices, one}), table = m.Const("table", {7});
+  const int pairs = m.Op("reshape", {computed}, {{"shape", Shape{4, 1}}});
+  const Network network = m.Out({m.Op("gather", {table, computed}), m.Op("gather_elements", {table, computed}),
+                                 m.Op("gather_nd", {table, pairs})});
+  const Array& data = *network.tensor(table).data;
+  for (const TargetKind kind : {TargetKind::kCpu, TargetKind::kOpenCl}) {
+    if (const auto device = OpenDevice(TestTarget(kind)); !device.ok()) GTEST_SKIP() << device.status().message();
+    auto runner = BuildAndLoad(network, kind);
+    ASSERT_NE(runner, nullptr);
+    Array values(DType::kInt64, {4});
+    values.set_int(0, 3);
+    values.set_int(1, 100'000'000'000);
+    values.set_int(2, -100'000'000'000);
+    values.set_int(3, -2);
+    ASSERT_EQ(runner->SetInputs({{"indices", values}}), absl::OkStatus());
+    ASSERT_EQ(runner->Run(), absl::OkStatus());
+    const auto outputs = runner->Outputs();
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    for (const Array& output : *outputs) {
+      EXPECT_EQ(output.at(0), data.at(4));
+      EXPECT_EQ(output.at(1), data.at(6));
+      EXPECT_EQ(output.at(2), data.at(0));
+      EXPECT_EQ(output.at(3), data.at(6));
+    }
+  }
 }
 
 TEST_F(PackageTest, HalfPrecision) {

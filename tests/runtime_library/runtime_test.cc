@@ -305,6 +305,21 @@ TEST_F(RuntimeTest, BuffersThatDoNotFitAreRefused) {
   EXPECT_STREQ(diapason_last_error(), "a package for cpu has no streams: give a null stream");
 }
 
+TEST_F(RuntimeTest, IndicesOfNoElementAreRefused) {
+  NetworkMaker m;
+  const Network network = m.Out({m.Op("gather", {m.Const("table", {7, 3}), m.In("indices", {2}, DType::kInt32)})});
+  ASSERT_EQ(BuildReferencePackage(Path("p"), network, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  const ContextHandle context = Make(Load());
+  std::vector<Array> inputs = InputsOf(network, 1), outputs = OutputsOf(network);
+  const std::vector<diapason_buffer> in = BuffersOf(inputs), out = BuffersOf(outputs);
+  inputs[0].set_int(1, 6);
+  EXPECT_EQ(diapason_run(context.get(), in.data(), 1, out.data(), 1), DIAPASON_OK) << diapason_last_error();
+  inputs[0].set_int(1, -8);
+  EXPECT_EQ(diapason_run(context.get(), in.data(), 1, out.data(), 1), DIAPASON_INVALID_ARGUMENT);
+  EXPECT_STREQ(diapason_last_error(),
+               "input 'indices' has -8 at element 1; it is an index there, and must be from -7 to 6");
+}
+
 TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
   BuildClassifier();
   const PackageHandle package = Load();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
 namespace diapason {
 namespace {
@@ -381,6 +382,132 @@ TEST(CompareTest, IntegersMustBeEqual) {
 }
 
 // An output of zeros, as behind a ReLU of negative numbers, is as exact as the numbers were.
+// Sums of k products of bytes for each of n columns, with a bias, scaled and rounded to uint8; `back`: and as floats
+// again.
+ComputeDag Requantised(int64_t n, int64_t k, bool back = false) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {k}, DType::kUint8), w = b.Constant("w", {k, n}, DType::kInt8);
+  const int bias = b.Constant("bias", {n}, DType::kInt32), scale = b.Constant("scale", {n});
+  const int sum = b.Reduce("sum", {n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(Cast(DType::kInt32, b.At(x, {r[0]})), Cast(DType::kInt32, b.At(w, {r[0], i[0]})));
+  });
+  int y = b.Compute("y", {n}, [&](const DagBuilder::Vars& i) {
+    const Expr whole = Add(b.At(sum, {i[0]}), b.At(bias, {i[0]}));
+    const Expr rounded = Call("round", {Mul(Cast(DType::kFloat32, whole), b.At(scale, {i[0]}))});
+    return Cast(DType::kUint8, Min(Max(Add(rounded, FloatImm(100)), FloatImm(0)), FloatImm(255)));
+  });
+  if (back) {
+    y = b.Compute("z", {n}, [&](const DagBuilder::Vars& i) {
+      return Mul(Cast(DType::kFloat32, Sub(Cast(DType::kInt32, b.At(y, {i[0]})), IntImm(100, DType::kInt32))),
+                 FloatImm(0.02));
+    });
+  }
+  return b.Build({y}).value();
+}
+
+// What the dag above makes of drawn inputs; `bend` changes what is rounded.
+Array Requantise(const ComputeDag& dag, uint64_t seed, const std::function<float(float)>& bend) {
+  std::mt19937_64 random(seed);
+  const int64_t k = dag.stage(0).shape()[0], n = dag.stage(1).shape()[1];
+  const auto integer = [&](int stage) {
+    const IntegerRange range = DrawnIntegers(dag, stage);
+    return std::uniform_int_distribution<int64_t>(range.low, range.high)(random);
+  };
+  std::vector<int64_t> x(k);
+  for (int64_t& value : x) value = integer(0);
+  const InputRange scales = RangeOfInput(dag, 3);
+  Draw draw(seed + 1);
+  Array result(DType::kUint8, {n});
+  for (int64_t j = 0; j < n; ++j) {
+    int64_t sum = integer(2);
+    for (const int64_t value : x) sum += value * integer(1);
+    const float scaled = bend(static_cast<float>(sum) * static_cast<float>(draw(scales, DType::kFloat32)));
+    result.set_int(j, static_cast<int64_t>(std::clamp(std::nearbyint(scaled) + 100.0f, 0.0f, 255.0f)));
+  }
+  return result;
+}
+
+TEST(CompareTest, InputsSpreadWhatIsRoundedOverAllBytes) {
+  for (const int64_t k : {9, 576, 4608}) {
+    const Array y = Requantise(Requantised(4000, k), 1, [](float v) { return v; });
+    int64_t inside = 0;
+    std::set<int64_t> values;
+    for (int64_t i = 0; i < y.elements(); ++i) {
+      inside += y.int_at(i) > 0 && y.int_at(i) < 255;
+      values.insert(y.int_at(i));
+    }
+    EXPECT_GT(inside, 2800) << k;
+    EXPECT_GT(values.size(), 200u) << k;
+  }
+}
+
+TEST(CompareTest, AFewRoundedElementsMayBeOneStepOff) {
+  const ComputeDag dag = Requantised(200000, 64);
+  const Tolerance tolerance = ToleranceOf(dag, 0);
+  EXPECT_EQ(tolerance.relative, 0);
+  EXPECT_EQ(tolerance.jump, 1);
+  EXPECT_GT(tolerance.share, 0);
+  EXPECT_LT(tolerance.share, 1e-3);
+  // Two roundings more, as of a factor that is multiplied in another order.
+  const Array reference = Requantise(dag, 1, [](float v) { return v; });
+  const Array close = Requantise(dag, 1, [](float v) { return v * (1 + 0x1p-22f); });
+  const Comparison comparison = Compare(close, reference, tolerance);
+  EXPECT_GT(comparison.jumps, 0);
+  EXPECT_LE(comparison.jumps, ElementsOf(tolerance.share, reference.elements()));
+  EXPECT_TRUE(comparison.ok);
+  EXPECT_EQ(comparison.max_abs_error, 1);
+  // Without a tolerance they must be equal, as integers of exact sums must.
+  EXPECT_FALSE(Compare(close, reference, {}).ok);
+}
+
+TEST(CompareTest, MoreStepsAndMoreElementsAreFound) {
+  const ComputeDag dag = Requantised(20000, 64);
+  const Tolerance tolerance = ToleranceOf(dag, 0);
+  const Array reference = Requantise(dag, 1, [](float v) { return v; });
+  Array one = reference;
+  one.set_int(7, one.int_at(7) < 100 ? one.int_at(7) + 2 : one.int_at(7) - 2);
+  EXPECT_FALSE(Compare(one, reference, tolerance).ok);
+  EXPECT_EQ(Compare(one, reference, tolerance).worst, 7);
+  // A bias that is left out, a scale that is a part in a thousand off, rounding down.
+  EXPECT_FALSE(Compare(Requantise(dag, 1, [](float v) { return v + 0.05f; }), reference, tolerance).ok);
+  EXPECT_FALSE(Compare(Requantise(dag, 1, [](float v) { return v * 1.001f; }), reference, tolerance).ok);
+  EXPECT_FALSE(Compare(Requantise(dag, 1, [](float v) { return std::floor(v); }), reference, tolerance).ok);
+}
+
+TEST(CompareTest, FloatsOfRoundedNumbersMayJumpAStep) {
+  const ComputeDag dag = Requantised(1000, 64, /*back=*/true);
+  const Tolerance tolerance = ToleranceOf(dag, 0);
+  EXPECT_NEAR(tolerance.jump, 0.02, 1e-6);
+  EXPECT_LT(tolerance.relative, 1e-5);
+  Array reference(DType::kFloat32, {1000}), got(DType::kFloat32, {1000});
+  for (int64_t i = 0; i < 1000; ++i) reference.set(i, 0.02 * static_cast<double>(i % 200 - 100));
+  got = reference;
+  got.set(5, got.at(5) + 0.02);
+  EXPECT_TRUE(Compare(got, reference, tolerance).ok);
+  got.set(5, got.at(5) + 0.02);
+  EXPECT_FALSE(Compare(got, reference, tolerance).ok);
+  for (int64_t i = 0; i < 100; ++i) got.set(i, reference.at(i) + 0.02);
+  EXPECT_FALSE(Compare(got, reference, tolerance).ok);
+}
+
+TEST(CompareTest, JumpsOfInputsPassThroughSums) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {64}, DType::kUint8), w = b.Constant("w", {64, 8}, DType::kInt8);
+  const int sum = b.Reduce("sum", {8}, {64}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(Cast(DType::kInt32, b.At(x, {r[0]})), Cast(DType::kInt32, b.At(w, {r[0], i[0]})));
+  });
+  const ComputeDag dag = b.Build({sum}).value();
+  EXPECT_EQ(ToleranceOf(dag, 0).jump, 0);
+  const Tolerance few = ToleranceOf(dag, 0, {{0, {150, 0, 1, 1e-6}}});
+  EXPECT_EQ(few.relative, 0);
+  EXPECT_GT(few.jump, 70);  // a weight
+  EXPECT_NEAR(few.share, 64e-6, 1e-9);
+  // Of many elements they are an error of all.
+  const Tolerance many = ToleranceOf(dag, 0, {{0, {150, 0, 1, 0.02}}});
+  EXPECT_GT(many.relative, 0);
+  EXPECT_EQ(many.share, 0);
+}
+
 TEST(CompareTest, ZerosAreComparedByTheModelsMagnitude) {
   const Array zeros = Array::FromFloats({2}, {0, 0});
   EXPECT_TRUE(Compare(Array::FromFloats({2}, {0, 0.9e-3f}), zeros, {1e-4, 10}).ok);

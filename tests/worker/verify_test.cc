@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <utility>
 
 #include "compiler/tensor/compare.h"
 #include "worker/candidate.h"
@@ -54,24 +55,30 @@ TEST(VerifyTest, InputsLieInTheDomainOfTheDag) {
   }
 }
 
-// Not where kernels may round to another integer than the reference does.
-TEST(VerifyTest, BytesWithoutARangeTakeAllValuesWhereResultsAreExact) {
-  for (const bool rounds : {false, true}) {
-    DagBuilder b;
-    const int x = b.Placeholder("x", {4000}, DType::kInt8);
-    const int y = b.Compute("y", {4000}, [&](const DagBuilder::Vars& i) {
-      const Expr wide = Cast(DType::kInt32, b.At(x, {i[0]}));
-      return rounds ? Cast(DType::kInt32, Mul(Cast(DType::kFloat32, wide), FloatImm(0.3))) : wide;
-    });
-    const Array values = RandomInput(b.Build({y}).value(), x, 1);
-    int64_t least = 0, most = 0;
+TEST(VerifyTest, IntegersWithoutARangeTakeValuesThatTellKernelsApart) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4000}, DType::kInt8), w = b.Constant("w", {4000}, DType::kUint8);
+  const int bias = b.Constant("bias", {4000}, DType::kInt32), mask = b.Placeholder("mask", {4000}, DType::kInt64);
+  const int y = b.Compute("y", {4000}, [&](const DagBuilder::Vars& i) {
+    const Expr product = Mul(Cast(DType::kInt32, b.At(x, {i[0]})), Cast(DType::kInt32, b.At(w, {i[0]})));
+    const Expr sum = Mul(Add(product, b.At(bias, {i[0]})), Cast(DType::kInt32, b.At(mask, {i[0]})));
+    return Cast(DType::kInt32, Mul(Cast(DType::kFloat32, sum), FloatImm(0.3)));
+  });
+  const ComputeDag dag = b.Build({y}).value();
+  const auto range = [&](int stage) {
+    const Array values = RandomInput(dag, stage, 1);
+    std::pair<int64_t, int64_t> found = {values.int_at(0), values.int_at(0)};
     for (int64_t i = 0; i < 4000; ++i) {
-      least = std::min(least, values.int_at(i));
-      most = std::max(most, values.int_at(i));
+      found.first = std::min(found.first, values.int_at(i));
+      found.second = std::max(found.second, values.int_at(i));
     }
-    EXPECT_EQ(least, rounds ? 0 : -128);
-    EXPECT_EQ(most, rounds ? 0 : 127);
-  }
+    return found;
+  };
+  EXPECT_EQ(range(x), std::pair(int64_t{-128}, int64_t{127}));
+  EXPECT_EQ(range(w), std::pair(int64_t{0}, int64_t{255}));
+  EXPECT_EQ(range(mask), std::pair(int64_t{0}, int64_t{1}));
+  EXPECT_LT(range(bias).first, -900);
+  EXPECT_GT(range(bias).second, 900);
 }
 
 // No term of a sum is negligible, and half of them are negative.

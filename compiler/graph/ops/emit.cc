@@ -14,6 +14,12 @@ Expr Wide(DagBuilder& builder, int stage, Vars indices) {
   return IsNarrowFloat(load->dtype) ? diapason::Cast(DType::kFloat32, load) : load;
 }
 
+Expr PlaceOnAxis(DagBuilder& builder, int indices, Vars at, int64_t extent) {
+  const Expr index = diapason::Cast(DType::kInt64, Raw(builder, indices, std::move(at)));
+  const Expr place = Select(Lt(index, IntImm(0)), Add(index, IntImm(extent)), index);
+  return builder.stage(indices).constant ? place : Max(Min(place, IntImm(extent - 1)), IntImm(0));
+}
+
 Expr Literal(double value, DType dtype) {
   return IsFloat(dtype) ? FloatImm(value, dtype) : IntImm(static_cast<int64_t>(value), dtype);
 }

@@ -19,6 +19,9 @@ using Vars = std::vector<Expr>;
 Expr Wide(DagBuilder& builder, int stage, Vars indices);
 // An element as it is stored: for operators that move data.
 Expr Raw(DagBuilder& builder, int stage, Vars indices);
+// An element of a tensor of indices, as a place on an axis of that extent: int64, negative ones counted from the end,
+// and, unless the indices are constants (CheckIndices has seen those), limited to places that exist.
+Expr PlaceOnAxis(DagBuilder& builder, int indices, Vars at, int64_t extent);
 // A literal of any type.
 Expr Literal(double value, DType dtype);
 // The element of a tensor of `from` that stands at `index` of a result of rank index.size() it is broadcast to.

@@ -1,4 +1,5 @@
-// Elements of one axis chosen by a tensor of indices; negative ones count from the end.
+// Elements of one axis chosen by a tensor of indices; negative ones count from the end. Those outside, which the
+// runtime rejects in inputs of a network, choose the first or last element where they are computed.
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
 
@@ -27,10 +28,8 @@ int EmitGather(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& 
     indices.valid_max = data[axis] - 1;
   }
   return b.Compute("gather", args.output.shape, [&](const Vars& i) {
-    Expr index = Raw(b, stages[1], Vars(i.begin() + axis, i.begin() + axis + rank));
-    index = diapason::Cast(DType::kInt64, index);
     Vars at(i.begin(), i.begin() + axis);
-    at.push_back(Select(Lt(index, IntImm(0)), Add(index, IntImm(data[axis])), index));
+    at.push_back(PlaceOnAxis(b, stages[1], Vars(i.begin() + axis, i.begin() + axis + rank), data[axis]));
     at.insert(at.end(), i.begin() + axis + rank, i.end());
     return Raw(b, stages[0], at);
   });

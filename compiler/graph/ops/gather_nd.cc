@@ -1,5 +1,6 @@
 // Elements and slices chosen by tensors of indices, and the reverse: elements and slices replaced. Negative indices
-// count from the end; those outside are undefined. Of several updates of one place the last one counts, unless they are
+// count from the end; of those outside, which the runtime rejects in inputs of a network, computed ones choose the
+// first or last element and replace nothing. Of several updates of one place the last one counts, unless they are
 // combined.
 #include <numeric>
 
@@ -16,7 +17,7 @@ absl::Status RequireIndices(const OperatorArgs& args) {
   return absl::InvalidArgumentError("indices must be int32 or int64");
 }
 
-// Random inputs of a task lie inside.
+// Random inputs of a task lie inside the longest axis that is chosen from.
 void LimitIndices(DagBuilder& b, int stage, int64_t extent) {
   Stage& indices = b.stage(stage);
   if (!indices.placeholder) return;
@@ -48,7 +49,7 @@ int EmitGatherElements(DagBuilder& b, const OperatorArgs& args, const std::vecto
   LimitIndices(b, stages[1], x[axis]);
   return b.Compute("gather_elements", args.output.shape, [&](const Vars& i) {
     Vars at = i;
-    at[axis] = FromEnd(Raw(b, stages[1], i), x[axis]);
+    at[axis] = PlaceOnAxis(b, stages[1], i, x[axis]);
     return Raw(b, stages[0], at);
   });
 }
@@ -72,13 +73,13 @@ int EmitGatherNd(DagBuilder& b, const OperatorArgs& args, const std::vector<int>
   const std::vector<int64_t>&x = args.inputs[0].shape, &indices = args.inputs[1].shape;
   int64_t batch = args.attributes->Int("batch_dims", 0);
   size_t chosen = indices.size() - 1;  // axes of the result that choose
-  LimitIndices(b, stages[1], *std::min_element(x.begin() + batch, x.begin() + batch + indices.back()));
+  LimitIndices(b, stages[1], *std::max_element(x.begin() + batch, x.begin() + batch + indices.back()));
   return b.Compute("gather_nd", args.output.shape, [&](const Vars& i) {
     Vars at(i.begin(), i.begin() + batch), where(i.begin(), i.begin() + chosen);
     where.push_back(IntImm(0));
     for (int64_t k = 0; k < indices.back(); ++k) {
       where.back() = IntImm(k);
-      at.push_back(FromEnd(Raw(b, stages[1], where), x[batch + k]));
+      at.push_back(PlaceOnAxis(b, stages[1], where, x[batch + k]));
     }
     at.insert(at.end(), i.begin() + chosen, i.end());
     return Raw(b, stages[0], at);
@@ -179,7 +180,7 @@ absl::StatusOr<TensorType> InferScatterNd(const OperatorArgs& args) {
 int EmitScatterNd(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>&x = args.inputs[0].shape, &indices = args.inputs[1].shape;
   int64_t depth = indices.back();
-  LimitIndices(b, stages[1], *std::min_element(x.begin(), x.begin() + depth));
+  LimitIndices(b, stages[1], *std::max_element(x.begin(), x.begin() + depth));
   Updates updates{{indices.begin(), indices.end() - 1}, nullptr, nullptr};
   if (updates.extents.empty()) updates.extents = {1};
   bool single = indices.size() == 1;
