@@ -71,7 +71,7 @@ take_test_data() {
     cp -r "$top/$path" "$folder/$path"
   done
   find "$folder" -name __pycache__ -type d -prune -exec rm -r {} +
-  rm "$folder"/tests/deploy/{packages,containerfile,threads}_test.py  # which need a build tree or clang
+  rm "$folder"/tests/deploy/{packages,containerfile,threads,tidy}_test.py  # which need a build tree or clang
   mkdir -p "$folder/onnx-testdata"
   cp -r "${ONNX_TESTDATA_DIR:-/usr/share/libonnx-testdata/data}/node" "$folder/onnx-testdata/node"
   printf '[req]\ndistinguished_name = dn\n[dn]\n' >"$folder/deploy/openssl.cnf"

@@ -235,11 +235,14 @@ constexpr Helper kHelpers[] = {
      "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
      "}"},
     // A descriptor for wgmma: where the first core matrix lies, `steps` of 16 bytes behind `bytes`, and what is said of
-    // the others. In words, with the steps last: the descriptors of a place are then one addition apart.
+    // the others. In words, with the steps last: the descriptors of a place are then one addition apart. In a cluster
+    // an address has the block's rank above the 18 bits that descriptors have for it.
     {"core_matrices", nullptr, nullptr,
      "{T} unsigned long long core_matrices(const void* buffer, unsigned bytes, unsigned steps,\n"
      "    unsigned long long layout) {\n"
-     "  const unsigned first = (unsigned)layout + (((unsigned)__cvta_generic_to_shared(buffer) + bytes) >> 4);\n"
+     "  const unsigned first = (unsigned)layout + ((((unsigned)__cvta_generic_to_shared(buffer) & 0x3ffffu) + bytes) "
+     ">> "
+     "4);\n"
      "  return layout >> 32 << 32 | (first + steps);\n"
      "}"},
     {"swizzled", nullptr, nullptr,

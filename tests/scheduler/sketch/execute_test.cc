@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
@@ -158,6 +160,40 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsOverAClusterComputeTheDag) {
   if (target_.kind == TargetKind::kCuda && facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
   facts_.num_cores = 8;
   RunSketches(testing::LargerProducts(), "cluster_wgmma");
+}
+
+// Every block of a cluster has shared memory at addresses of its own, which are part of what wgmma is told of columns
+// that are not swizzled.
+TEST_P(ExecuteTest, EveryBlockOfAClusterReadsItsOwnColumns) {
+  if (target_.kind != TargetKind::kCuda) GTEST_SKIP() << GetParam() << " has no clusters";
+  if (facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
+  const ComputeDag dag = testing::MatMulOfHalves(72, 264, 768);
+  const Reference reference = testing::MakeReference(dag, kInputs);
+  const auto task = TaskSpace::Create(dag, target_, facts_).value();
+  int run = 0;
+  for (int i = 0; i < task->size(); ++i) {
+    const Space& space = task->space(i);
+    if (space.name().find("cluster_wgmma") == std::string::npos) continue;
+    for (const int tiles : {1, 2, 3, 5})
+      for (const int cluster : {2, 3, 4}) {
+        std::vector<int32_t> configuration = space.Default();
+        for (int h = 0; h < space.size(); ++h) {
+          const std::string& name = space.hole_name(h);
+          const bool columns = name == "i1.tiles" || name == "n.tiles";
+          if (!columns && name != "cluster") continue;
+          const int wanted = columns ? tiles : cluster;
+          std::vector<int32_t> domain;
+          space.Domain(h, configuration, &domain);
+          if (std::find(domain.begin(), domain.end(), wanted) == domain.end()) continue;
+          configuration[h] = wanted;
+          if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(configuration));
+        }
+        SCOPED_TRACE(testing::Describe("product", space, run++, configuration));
+        Compare(dag, space, configuration, reference);
+        if (Enough()) return;
+      }
+  }
+  EXPECT_GE(run, 12);
 }
 
 TEST_P(ExecuteTest, CandidatesThatReadOperandsEarlyComputeTheDag) {
