@@ -4,14 +4,16 @@
   deploy/check_tidy.py [BUILD [ROOT]]
 
 Changed: what is not committed, then the files of the commits that the upstream branch (origin/HEAD) does not have, or, where it has all, of the
-last three; newest first. A header is checked on its own, as every header can be compiled. A file that passed is not checked again until it, a header
-of the project that it includes or the checks change: BUILD/tidy has a mark for it. DIAPASON_TIDY_SECONDS (default 45) bounds the time: what is
-left then is named and comes next time. DIAPASON_TIDY_ALL=1: every file, without a bound.
+last three; newest first. A header is checked with the source beside it where that is checked too, and else on its own, as every header can be
+compiled. A file that passed is not checked again until it, a header of the project that it includes or the checks change: BUILD/tidy has a mark for
+it. DIAPASON_TIDY_SECONDS (default 45) bounds the time: what is left then is named and comes next time. DIAPASON_TIDY_ALL=1: every file, without a
+bound.
 """
 import concurrent.futures
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +24,8 @@ import units
 
 PROGRAMS = ("clang-tidy-14", "clang-tidy")
 COMMITS = 3
-SUFFIXES = (".cc", ".h")
+HEADERS = (".h", ".hpp")
+SUFFIXES = (".cc", *HEADERS)
 
 
 def git(root, *args):
@@ -55,7 +58,7 @@ class Files:
         if path not in self.known:
             found = self.known[path] = {path}  # while it is being looked at: headers may include each other
             for name in includes.names(path):
-                header = includes.find(self.root, name)
+                header = includes.find(self.root, name, path.parent)
                 if header is not None and header not in found:
                     found |= self.needs(header)
         return self.known[path]
@@ -67,8 +70,16 @@ class Files:
         own = path.with_suffix(".cc")
         if own in self.flags:
             return self.flags[own]
-        users = [source for source in self.flags if path.suffix == ".h" and path in self.needs(source)]
+        users = [source for source in self.flags if path.suffix in HEADERS and path in self.needs(source)]
         return self.flags[min(users, key=lambda source: (source.parent != path.parent, source))] if users else None
+
+    def runs(self, paths):
+        """The files, by runs of clang-tidy: a source with the header beside it, which would be parsed once more alone, or one file."""
+        given = set(paths)
+        headers = {path: header for path in paths if path.suffix == ".cc" for header in map(path.with_suffix, HEADERS)
+                   if header in given and header in self.needs(path)}
+        with_sources = set(headers.values())
+        return [[path, headers[path]] if path in headers else [path] for path in paths if path not in with_sources]
 
     def mark(self, build, path, program):
         """Where it is kept that a file passed as it is now."""
@@ -78,11 +89,12 @@ class Files:
         return build / "tidy" / sum_.hexdigest()
 
 
-def check(program, files, path, seconds):
-    """What clang-tidy says about a file; nothing if all is well. None: it took longer."""
-    flags, folder = files.command(path)
-    # Only the file itself: what it includes was looked at when it was changed.
-    command = [program, "--quiet", str(path), "--", "-x", "c++", *flags, "-Wno-everything"]
+def check(program, files, paths, seconds):
+    """What clang-tidy says about the files of a run; nothing if all is well. None: it took longer."""
+    flags, folder = files.command(paths[0])
+    # Only these files: what they include was looked at when it was changed.
+    headers = "|".join(re.escape(str(path)) for path in paths[1:])
+    command = [program, "--quiet", f"--header-filter=^({headers})$", str(paths[0]), "--", "-x", "c++", *flags, "-Wno-everything"]
     try:
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -111,18 +123,19 @@ def main():
     left, said, late = [path for path in paths if not marks[path].exists()], [], []
     (build / "tidy").mkdir(exist_ok=True)
 
-    def one(path):
+    def one(paths):
         seconds = None if ends is None else ends - time.monotonic()
-        text = check(program, files, path, seconds) if seconds is None or seconds > 0 else None
+        text = check(program, files, paths, seconds) if seconds is None or seconds > 0 else None
         if text is None:
-            late.append(path)
+            late.extend(paths)
         elif text:
             said.append(text)
         else:
-            marks[path].touch()
+            for path in paths:
+                marks[path].touch()
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(one, left))
+        list(pool.map(one, files.runs(left)))
     if late:
         print(f"no time was left for {plural(len(late), 'file')}: " + " ".join(str(path.relative_to(root)) for path in sorted(late)))
     if said:

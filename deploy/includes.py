@@ -10,8 +10,8 @@ def names(path):
     return INCLUDE.findall(path.read_text(encoding="utf-8"))
 
 
-def find(root, name):
-    """The file of the project that a name stands for; None for a library's header."""
+def find(root, name, *folders):
+    """The file of the project that a name stands for, there or in the folders given, which come first; None for a library's header."""
     if pathlib.Path(name).is_absolute():
         return pathlib.Path(name) if pathlib.Path(name).is_file() else None
-    return next((path for path in (root / name, root / "include" / name) if path.is_file()), None)
+    return next((path for folder in (*folders, root, root / "include") if (path := folder / name).is_file()), None)

@@ -69,6 +69,32 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("base/sum.h:2:12: error", run.stderr)
 
+    def test_a_header_is_checked_with_the_source_beside_it(self):
+        self.write("base/sum.cc", '#include "base/sum.h"\n' + GOOD)
+        self.write("base/sum.h", "#pragma once\ninline " + SIX.split("\n")[1] + "\n")
+        run = self.check()
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual(run.stderr.count("base/sum.h:2:12: error"), 1)
+
+    def test_a_header_that_the_source_beside_it_does_not_include_is_checked_too(self):
+        self.write("base/sum.cc", GOOD)
+        self.write("base/sum.h", "#pragma once\nstruct bad_name {};\n")
+        self.write("base/use.cc", '#include "sum.h"\n')
+        self.assertIn("base/sum.h:2:8: error: invalid case style for struct 'bad_name'", self.check().stderr)
+
+    def test_a_copy_without_history_passes_and_one_of_the_last_commit_alone_is_checked(self):
+        (self.root / ".git").rename(self.root / "history")
+        run = self.check()
+        self.assertEqual((run.returncode, run.stdout), (0, "0 changed files: clang-tidy finds nothing (0 looked at, the others have passed before)\n"))
+        (self.root / "history").rename(self.root / ".git")
+        self.write("base/sum.cc", SIX)
+        self.commit()
+        shallow = self.root / "build" / "shallow"
+        subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{self.root}", shallow], check=True)
+        shutil.rmtree(self.root / ".git")
+        (shallow / ".git").rename(self.root / ".git")
+        self.assertIn("base/sum.cc:2:5: error", self.check().stderr)
+
     def test_what_does_not_compile_with_clang_fails(self):
         self.write("base/sum.cc", "int Sum() { return a; }\n")
         self.assertIn("use of undeclared identifier 'a'", self.check().stderr)
