@@ -39,9 +39,13 @@ class TidyTest(unittest.TestCase):
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "change")
 
-    def check(self, **settings):
+    def check(self, unit=None, **settings):
+        """By a build that compiles each source alone, or all as that unit."""
+        sources = sorted(self.root.glob("base/*.cc"))
+        if unit is not None:
+            unit.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
         commands = [{"directory": str(self.build), "file": str(source), "command": f"c++ -O1 -I{self.root} -std=c++20 -c {source}"}
-                    for source in sorted(self.root.glob("base/*.cc"))]
+                    for source in ([unit] if unit else sources)]
         (self.build / "compile_commands.json").write_text(json.dumps(commands), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("DIAPASON_TIDY", "GIT_"))} | settings
         return subprocess.run([sys.executable, "-B", SOURCE / "deploy/check_tidy.py", self.build, self.root], capture_output=True, text=True, check=False,
@@ -116,6 +120,30 @@ class TidyTest(unittest.TestCase):
     def test_older_files_are_checked_when_all_are_asked_for(self):
         self.assertEqual(self.check().returncode, 0)
         self.assertIn("base/old.cc:2:5: error", self.check(DIAPASON_TIDY_ALL="1").stderr)
+
+    def test_units_are_checked_as_a_whole_when_all_files_are_asked_for(self):
+        (self.root / "base/old.cc").unlink()
+        for name in ("a", "b", "c"):
+            self.write(f"base/{name}.cc", GOOD.replace("Sum", name.upper()))
+        self.write("base/a.cc", '#include "base/a.h"\n' + GOOD)
+        self.write("base/a.h", "#pragma once\nnamespace a {\nstruct A {};\n}  // namespace a\n")
+        self.write("base/used.cc", '#include "base/a.h"\nusing a::A;\n')
+        self.commit()
+        unit = self.build / "unit.cxx"
+        run = self.check(unit, DIAPASON_TIDY_ALL="1")
+        self.assertIn("base/used.cc:2:10: error: using decl 'A' is unused", run.stderr)
+        self.write("base/used.cc", '#include "base/a.h"\nusing a::A;\nA Made() { return {}; }\n')
+        self.assertEqual(self.check(unit, DIAPASON_TIDY_ALL="1").stdout,
+                         "5 files: clang-tidy finds nothing (1 looked at, the others have passed before)\n")
+        self.write("base/a.h", "#pragma once\nnamespace a {\nstruct A {};\nstruct bad_name {};\n}  // namespace a\n")
+        self.assertIn("base/a.h:4:8: error: invalid case style for struct 'bad_name'", self.check(unit, DIAPASON_TIDY_ALL="1").stderr)
+        self.write("base/a.h", "#pragma once\nnamespace a {\nstruct A {};\n}  // namespace a\n")
+        self.write("base/c.cc", SIX)
+        self.write("base/b.cc", GOOD.replace("Sum", "Product"))
+        self.write("base/a.cc", '#include "base/a.h"\n' + GOOD.replace("Sum", "Quotient"))
+        run = self.check(unit, DIAPASON_TIDY_ALL="1")
+        self.assertIn("base/c.cc:2:5: error: function 'Sum' exceeds", run.stderr)
+        self.assertEqual(run.stderr.count("error:"), 1)
 
     def test_a_build_that_is_not_there_is_named(self):
         run = subprocess.run([sys.executable, "-B", SOURCE / "deploy/check_tidy.py", self.root / "none", self.root], capture_output=True, text=True, check=False)
