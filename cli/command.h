@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "diapason/model.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 }
 

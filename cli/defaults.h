@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "cli/cli.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 class Option;
 }  // namespace CLI

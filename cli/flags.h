@@ -13,7 +13,7 @@
 #include "diapason/model.h"
 #include "service/import_plans.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 class Option;
 class Validator;

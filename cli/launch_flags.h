@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "cli/service_flags.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 }
 

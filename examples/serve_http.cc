@@ -119,9 +119,9 @@ std::string Model(const Package& package) {
 
 std::string Run(const Package& package, Context& context, const httplib::Request& request) {
   for (const std::string& symbol : package.symbols()) {  // contexts remember those of the request before
-    if (!request.has_param(symbol.c_str()))
+    if (!request.has_param(symbol))
       throw std::invalid_argument("the size of '" + symbol + "' is missing: POST /run?" + symbol + "=1");
-    context.SetSize(symbol, std::strtoll(request.get_param_value(symbol.c_str()).c_str(), nullptr, 10));
+    context.SetSize(symbol, std::strtoll(request.get_param_value(symbol).c_str(), nullptr, 10));
   }
   std::vector<Buffer> inputs, outputs;
   size_t taken = 0, given = 0;
@@ -183,8 +183,8 @@ int Serve(const Package& package, const std::string& host, int port, int count, 
     Answer(package, contexts, request, response);
   });
   if (port == 0)
-    port = server.bind_to_any_port(host.c_str());
-  else if (!server.bind_to_port(host.c_str(), port))
+    port = server.bind_to_any_port(host);
+  else if (!server.bind_to_port(host, port))
     port = -1;
   if (port < 0) {
     std::fprintf(stderr, "serve_http: cannot listen on %s; give another HOST:PORT\n", host.c_str());

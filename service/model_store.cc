@@ -110,7 +110,7 @@ std::vector<ModelStore::File> ModelStore::LocalFiles() const {
   std::vector<std::pair<Time, File>> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    const std::filesystem::path path = entry.path();
+    const std::filesystem::path& path = entry.path();
     if (path.extension() != kModel || !IsHash(path.stem().string())) continue;
     std::error_code gone;
     const Time used = entry.last_write_time(gone);

@@ -148,7 +148,7 @@ absl::Status HistoryFeed::AddRow(const TrialRow& row) {
     });
   }
   if (origin_ == 0) origin_ = row.created_at;
-  rows_.push_back(std::move(added));
+  rows_.push_back(added);
   return absl::OkStatus();
 }
 

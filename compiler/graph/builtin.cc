@@ -69,8 +69,8 @@ std::vector<Option> TransformerOptions(const Transformer& sizes, std::vector<Opt
 Option SeqOption(int64_t fallback, int64_t high) { return {"seq", fallback, 1, high, "length of the sequence"}; }
 Option VocabOption(int64_t fallback) { return {"vocab", fallback, 1, kLargest, "number of different tokens"}; }
 
-const std::vector<Builtin>& BuiltinTable() {
-  static const std::vector<Builtin>& table = *new std::vector<Builtin>{
+std::vector<Builtin> ImageNetworks() {
+  return {
       {"resnet-18", "ResNet-18, image classifier", ImageOptions(), BuildResnet},
       {"resnet-34", "ResNet-34, image classifier", ImageOptions(), BuildResnet},
       {"resnet-50", "ResNet-50 version 1.5, image classifier", ImageOptions(), BuildResnet},
@@ -119,6 +119,11 @@ const std::vector<Builtin>& BuiltinTable() {
         kWidth,
         kSeed},
        BuildYolo},
+  };
+}
+
+std::vector<Builtin> SequenceNetworks() {
+  return {
       {"bert-base", "BERT base, encoder of text",
        TransformerOptions({12, 768, 12, 3072}, {SeqOption(128, 65536), VocabOption(30522)}), BuildBert},
       {"gpt2", "GPT-2, decoder of text: all tokens at once, or one with a cache of those before",
@@ -144,6 +149,11 @@ const std::vector<Builtin>& BuiltinTable() {
         {"tags", 17, 1, kLargest, "number of different tags"},
         kSeed},
        BuildLstmTagger},
+  };
+}
+
+std::vector<Builtin> SingleOperators() {
+  return {
       {"conv2d",
        "one 2-D convolution",
        {{"h", 56, 1, kLargest, "height of the image"},
@@ -201,6 +211,16 @@ const std::vector<Builtin>& BuiltinTable() {
        {{"rows", 128, 1, kLargest, "rows, each normalized"}, {"columns", 768, 1, kLargest, "elements of a row"}, kSeed},
        BuildLayerNorm},
   };
+}
+
+const std::vector<Builtin>& BuiltinTable() {
+  static const std::vector<Builtin>& table = *[] {
+    auto* all = new std::vector<Builtin>(ImageNetworks());
+    for (const std::vector<Builtin>& more : {SequenceNetworks(), SingleOperators()}) {
+      all->insert(all->end(), more.begin(), more.end());
+    }
+    return all;
+  }();
   return table;
 }
 

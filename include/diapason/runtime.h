@@ -42,6 +42,8 @@
 extern "C" {
 #endif
 
+/* NOLINTBEGIN(modernize-use-using, readability-identifier-naming): C has no `using`, and names in the style of C */
+
 /* ---- Status ---- */
 
 typedef int32_t diapason_status;
@@ -216,6 +218,8 @@ struct DLManagedTensorVersioned;
 DIAPASON_API diapason_status diapason_run_dlpack(diapason_context* context, void* stream,
                                                  struct DLManagedTensorVersioned* const* inputs, size_t input_count,
                                                  struct DLManagedTensorVersioned** outputs, size_t output_count);
+
+/* NOLINTEND(modernize-use-using, readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

@@ -51,7 +51,7 @@ class RecordSourcesTest : public testing::Test {
   }
 
   std::vector<std::string> asked_;
-  const ResolvedTarget target_;
+  const ResolvedTarget target_ = {};
 };
 
 TEST_F(RecordSourcesTest, TheFirstThatHasAVerifiedRecordCounts) {

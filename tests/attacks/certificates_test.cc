@@ -262,7 +262,7 @@ TEST_F(CertificatesAttack, ABadCertificateChangesNothing) {
   // A good one with its key is taken.
   write(key_file, ReadText(Path("new/tracker.key")));
   write(cert_file, fresh);
-  EXPECT_TRUE(WaitFor([&] { return serial() != first && serial() != ""; }, 20)) << tracker->err();
+  EXPECT_TRUE(WaitFor([&] { return serial() != first && !serial().empty(); }, 20)) << tracker->err();
   EXPECT_NEAR(DaysLeft(metrics), 70, 1);
   EXPECT_EQ(Status(address, "client").code, 0) << tracker->err();
   EXPECT_EQ(times("certificates_read "), 1u) << tracker->err();

@@ -34,7 +34,7 @@ TEST(Nvrtc, EveryGpuKernelBecomesACubin) {
   LoweredProgram program;
   for (const KernelFunc& kernel : AllGpuKernels()) {
     program.kernels.push_back(kernel);
-    for (BufferDecl param : kernel.params) program.buffers[param.id].decl = param;
+    for (const BufferDecl& param : kernel.params) program.buffers[param.id].decl = param;
   }
   program.kernels.push_back(ThroughShared(16 * 1024));
   const absl::StatusOr<Program> compiled = CompileProgram(program, CudaTarget());

@@ -63,7 +63,7 @@ inline Values ChannelsFirst(const Values& image, Layout layout) {
 // The constants of a network, by name.
 class Weights {
  public:
-  Weights(const Network& network, Layout layout = Layout::kNHWC) : layout_(layout) {
+  explicit Weights(const Network& network, Layout layout = Layout::kNHWC) : layout_(layout) {
     for (const Tensor& tensor : network.tensors) {
       if (!tensor.constant()) continue;
       EXPECT_TRUE(arrays_.emplace(tensor.name, tensor.data.get()).second) << tensor.name << " twice";

@@ -28,8 +28,9 @@ class ListenerTest : public testing::Test {
       std::lock_guard lock(mutex_);
       taken_.push_back(fd);
     });
-    if (started.ok()) listener_ = *std::move(started);
-    return started.status();
+    if (!started.ok()) return started.status();
+    listener_ = *std::move(started);
+    return absl::OkStatus();
   }
   // From an address of loopback.
   void Dial(const std::string& from) {

@@ -60,7 +60,8 @@ int EmitProduct(DagBuilder& b, const OperatorArgs& args, int x, int weights, con
   const char* name = w.in == 1 && group > 1 ? "depthwise_conv2d" : group > 1 ? "group_conv2d" : "conv2d";
   return b.Reduce(name, args.output.shape, reduce, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     bool has_channel = r.size() == 3;
-    Expr ky = r[nchw && has_channel ? 1 : 0], kx = r[nchw && has_channel ? 2 : 1];
+    const Expr& ky = r[nchw && has_channel ? 1 : 0];
+    const Expr& kx = r[nchw && has_channel ? 2 : 1];
     Expr channel = has_channel ? r[nchw ? 0 : 2] : IntImm(0);
     Vars at(4);
     at[axes.n] = i[axes.n];

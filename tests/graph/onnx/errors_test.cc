@@ -169,6 +169,19 @@ std::vector<ErrorCase> NodeErrors() {
   add("DropoutMask",
       ModelBuilder(10).Input("x", {1}).Node("Dropout", {"x"}, {"y", "m"}).Output("y").Output("m", DType::kBool),
       "node 'node_y' (Dropout of opset 10): its mask is used, which is not supported");
+  add("TextConstant", ModelBuilder(13).Node("Constant", {}, {"y"}, {{"value_string", "a"}}).Output("y"),
+      "node 'node_y' (Constant of opset 13): a constant of text is not supported");
+  add("CastToText", one("Cast", {1}, {{"to", int64_t{8}}}),
+      "node 'node_y' (Cast of opset 13): its result has type STRING; bool, integers and floats are supported");
+  return cases;
+}
+
+// Values of constants and attributes that do not fit their operator.
+std::vector<ErrorCase> ValueErrors() {
+  std::vector<ErrorCase> cases;
+  auto add = [&](const char* name, ModelBuilder model, const std::string& message) {
+    cases.push_back({name, std::move(model), message});
+  };
   add("GatherOutside",
       ModelBuilder(13)
           .Input("x", {3})
@@ -221,15 +234,11 @@ std::vector<ErrorCase> NodeErrors() {
           .Node("Div", {"x", "z"}, {"y"})
           .Output("y", DType::kInt64),
       "node 'node_y' (Div of opset 13): it divides integers by zero");
-  add("TextConstant", ModelBuilder(13).Node("Constant", {}, {"y"}, {{"value_string", "a"}}).Output("y"),
-      "node 'node_y' (Constant of opset 13): a constant of text is not supported");
-  add("CastToText", one("Cast", {1}, {{"to", int64_t{8}}}),
-      "node 'node_y' (Cast of opset 13): its result has type STRING; bool, integers and floats are supported");
   return cases;
 }
 
 TEST(Errors, NameWhatIsWrong) {
-  for (const std::vector<ErrorCase>& cases : {GraphErrors(), NodeErrors()}) {
+  for (const std::vector<ErrorCase>& cases : {GraphErrors(), NodeErrors(), ValueErrors()}) {
     for (const ErrorCase& c : cases) {
       SCOPED_TRACE(c.name);
       EXPECT_EQ(ErrorOf(c.model.Import()), std::string("cannot import 'model.onnx': ") + c.message);

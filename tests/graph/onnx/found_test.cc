@@ -261,7 +261,7 @@ std::vector<std::pair<double, int64_t>> ExpectedBest(const Array& boxes, const A
   }
   std::sort(best.rbegin(), best.rend());
   for (const auto& [score, i] : best) {
-    const bool free = std::none_of(kept.begin(), kept.end(), [&](const auto& other) {
+    const bool free = std::none_of(kept.begin(), kept.end(), [&, i = i](const auto& other) {
       return OverlapOf(BoxAt(boxes, 0, i, false), BoxAt(boxes, 0, other.second, false)) > 0.3F;
     });
     if (free) kept.emplace_back(score, i);

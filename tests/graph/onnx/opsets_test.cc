@@ -87,6 +87,39 @@ std::vector<OpsetCase> OpsetCases() {
        {{"epsilon", 0.f}},
        {Floats({2}, {1, 2}), Floats({2}, {0, 1}), Floats({2}, {1, 3}), Floats({2}, {1, 4})},
        Floats({1, 2, 2}, {0, 1, 1, 2})},
+      {"GemmBroadcasts",
+       "Gemm",
+       {7, 9, 11, 13},
+       {2, 2},
+       {{"alpha", 0.5f}, {"beta", 2.f}, {"transA", int64_t{1}}},
+       {Floats({2, 1}, {1, 1}), Floats({1}, {3})},
+       Floats({2, 1}, {8, 9})},
+      {"GemmWithoutC",
+       "Gemm",
+       {11, 13},
+       {2, 2},
+       {{"transB", int64_t{1}}},
+       {Floats({1, 2}, {1, 10})},
+       Floats({2, 1}, {21, 43})},
+      {"FlattenNegative", "Flatten", {11, 13}, {2, 1, 2}, {{"axis", int64_t{-1}}}, {}, Floats({2, 2}, {1, 2, 3, 4})},
+      {"PRelu", "PRelu", {7, 9, 16}, {2}, {}, {Floats({1}, {5})}, Floats({2}, {1, 2})},
+      {"Concat", "Concat", {7, 11, 13}, {2}, {{"axis", int64_t{0}}}, {Floats({1}, {7})}, Floats({3}, {1, 2, 7})},
+      {"HardSigmoid", "HardSigmoid", {7, 17}, {2}, {{"alpha", 0.25f}, {"beta", 0.f}}, {}, Floats({2}, {0.25, 0.5})},
+      {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
+      {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
+      // Taps at -1, 0, 1 and 2 around 0.5 with weights 1/8, 3/8, 3/8 and 1/8; the edge goes on.
+      {"ResizeSmoothed",
+       "Resize",
+       {18, 19},
+       {4},
+       {{"mode", "linear"}, {"antialias", int64_t{1}}},
+       {Floats({0}, {}), Floats({1}, {0.5f})},
+       Floats({2}, {1.625f, 3.375f})},
+  };
+}
+
+std::vector<OpsetCase> WindowCases() {
+  return {
       {"MaxPool",
        "MaxPool",
        {7, 8, 10, 11, 12},
@@ -143,34 +176,6 @@ std::vector<OpsetCase> OpsetCases() {
        {{"auto_pad", "SAME_UPPER"}, {"strides", Ints{2}}},
        {Floats({1, 1, 2}, {1, 10})},
        Floats({1, 1, 2}, {21, 3})},
-      {"GemmBroadcasts",
-       "Gemm",
-       {7, 9, 11, 13},
-       {2, 2},
-       {{"alpha", 0.5f}, {"beta", 2.f}, {"transA", int64_t{1}}},
-       {Floats({2, 1}, {1, 1}), Floats({1}, {3})},
-       Floats({2, 1}, {8, 9})},
-      {"GemmWithoutC",
-       "Gemm",
-       {11, 13},
-       {2, 2},
-       {{"transB", int64_t{1}}},
-       {Floats({1, 2}, {1, 10})},
-       Floats({2, 1}, {21, 43})},
-      {"FlattenNegative", "Flatten", {11, 13}, {2, 1, 2}, {{"axis", int64_t{-1}}}, {}, Floats({2, 2}, {1, 2, 3, 4})},
-      {"PRelu", "PRelu", {7, 9, 16}, {2}, {}, {Floats({1}, {5})}, Floats({2}, {1, 2})},
-      {"Concat", "Concat", {7, 11, 13}, {2}, {{"axis", int64_t{0}}}, {Floats({1}, {7})}, Floats({3}, {1, 2, 7})},
-      {"HardSigmoid", "HardSigmoid", {7, 17}, {2}, {{"alpha", 0.25f}, {"beta", 0.f}}, {}, Floats({2}, {0.25, 0.5})},
-      {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
-      {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
-      // Taps at -1, 0, 1 and 2 around 0.5 with weights 1/8, 3/8, 3/8 and 1/8; the edge goes on.
-      {"ResizeSmoothed",
-       "Resize",
-       {18, 19},
-       {4},
-       {{"mode", "linear"}, {"antialias", int64_t{1}}},
-       {Floats({0}, {}), Floats({1}, {0.5f})},
-       Floats({2}, {1.625f, 3.375f})},
   };
 }
 
@@ -236,6 +241,7 @@ std::vector<OpsetCase> AttentionCases() {
 
 TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
   std::vector<OpsetCase> cases = OpsetCases();
+  for (OpsetCase& c : WindowCases()) cases.push_back(std::move(c));
   for (OpsetCase& c : AttentionCases()) cases.push_back(std::move(c));
   for (const OpsetCase& c : cases) {
     for (int64_t opset : c.opsets) {
