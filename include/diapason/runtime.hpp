@@ -130,11 +130,13 @@ struct Tensor {
 struct Buffer : diapason_buffer {
   Buffer() : diapason_buffer{nullptr, 0} {}
   Buffer(void* data, size_t bytes) : diapason_buffer{data, bytes} {}
+  // NOLINTBEGIN(google-explicit-constructor): Run({image}, {scores}) takes vectors
   template <typename T>
   Buffer(std::vector<T>& values) : diapason_buffer{values.data(), values.size() * sizeof(T)} {}
   // Inputs are read only.
   template <typename T>
   Buffer(const std::vector<T>& values) : diapason_buffer{const_cast<T*>(values.data()), values.size() * sizeof(T)} {}
+  // NOLINTEND(google-explicit-constructor)
 };
 
 // Runs a package; one thread at a time. It may outlive the package.

@@ -17,8 +17,6 @@
 namespace diapason {
 namespace {
 
-using ::testing::HasSubstr;
-
 // Processes below `root` that read a model.
 int Importers(pid_t root) {
   int count = 0;

@@ -22,7 +22,6 @@ namespace diapason {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // What was called, a line a call. Pointers are numbered by the places of kMemory; handles by what made them.
 std::vector<std::string>* calls = nullptr;
