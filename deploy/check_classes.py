@@ -40,7 +40,6 @@ EXCEPTIONS = (
     "service/job_manager.cc JobManager::Impl",
     "worker/agent.cc WorkerAgent::Impl",
     "worker/pipeline_impl.h Pipeline::Impl",
-    "worker/tracker_impl.h Tracker::Impl",
 )
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.
