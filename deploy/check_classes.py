@@ -37,7 +37,6 @@ EXCEPTIONS = (
     "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
     "scheduler/tuner_impl.h Tuner::Impl",
-    "service/job_manager.cc JobManager::Impl",
     "worker/agent.cc WorkerAgent::Impl",
     "worker/pipeline_impl.h Pipeline::Impl",
 )
