@@ -36,7 +36,6 @@ EXCEPTIONS = (
     "scheduler/sketch/metrics.h MetricsModel",
     "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
-    "scheduler/tuner_impl.h Tuner::Impl",
     "worker/agent.cc WorkerAgent::Impl",
     "worker/pipeline_impl.h Pipeline::Impl",
 )

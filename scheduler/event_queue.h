@@ -26,7 +26,7 @@ class EventQueue {
     if (!arrived_.WaitFor(lock, std::chrono::duration<double>(timeout_s),
                           [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); }))
       return std::nullopt;
-    Event event = std::move(events_.front());
+    std::optional<Event> event(std::move(events_.front()));
     events_.pop_front();
     return event;
   }

@@ -84,8 +84,8 @@ struct TunerOptions {
 
   // What is proposed, and what searches begin and go on with, is kept there under this name until the run has come to
   // its end. A run of that name that was cut off goes on from it: what it had proposed is measured first, and what it
-  // proposes is what it would have for the same results in the same order (tuner_resume.cc). Null: neither. Not with
-  // `synchronous`, which plays such runs again.
+  // proposes is what it would have for the same results in the same order (scheduler/tuning/resumption.h). Null:
+  // neither. Not with `synchronous`, which plays such runs again.
   RoundStore* rounds = nullptr;
   std::string rounds_run;
 

@@ -1,13 +1,14 @@
-// What rounds begin with: the best of the nearest other tasks of the run and workloads of the history.
+#include "scheduler/tuning/warm_starts.h"
+
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "compiler/tensor/serialize.h"
-#include "scheduler/tuner_impl.h"
 
-namespace diapason {
+namespace diapason::tuning {
 namespace {
 
 // Share of a round: of the first ones, and of those later, when the other tasks have found something better meanwhile.
@@ -34,14 +35,14 @@ std::vector<TuningRecord> Ranked(std::vector<TuningRecord> records, int64_t befo
 
 }  // namespace
 
-absl::Status Tuner::Impl::LoadTunedWorkloads(int64_t before) {
-  if (!options_.warm_start) return absl::OkStatus();
+absl::Status WarmStarts::Load(int64_t before) {
+  if (!context_.options.warm_start) return absl::OkStatus();
   std::set<std::string> kinds, known;
-  for (const auto& task : tasks_) {
+  for (const auto& task : context_.tasks.all) {
     kinds.insert(task->shape().kind);
     known.insert(task->task().workload_key);
   }
-  ASSIGN_OR_RETURN(const std::vector<NetworkTask> workloads, history_->NetworkTasks());
+  ASSIGN_OR_RETURN(const std::vector<NetworkTask> workloads, context_.history.NetworkTasks());
   for (const NetworkTask& workload : workloads) {
     if (!known.insert(workload.workload_key).second) continue;
     const absl::StatusOr<ComputeDag> dag = ParseDag(workload.workload);
@@ -49,21 +50,22 @@ absl::Status Tuner::Impl::LoadTunedWorkloads(int64_t before) {
     TunedWorkload tuned{ShapeOf(*dag), {}, workload.workload_key};
     if (kinds.count(tuned.shape.kind) == 0) continue;
     ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
-                     history_->ForWorkload(workload.workload_key, options_.facts.model, options_.target.ToString()));
+                     context_.history.ForWorkload(workload.workload_key, context_.options.facts.model,
+                                                  context_.options.target.ToString()));
     tuned.best = FastestOf(Ranked(std::move(records), before));
     if (!tuned.best.empty()) tuned_before_.push_back(std::move(tuned));
   }
   return absl::OkStatus();
 }
 
-std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
-  if (!options_.warm_start) return {};
+std::vector<Suggestion> WarmStarts::For(int id, int trials) const {
+  if (!context_.options.warm_start) return {};
   std::vector<TunedWorkload> tuned;
-  for (const auto& other : tasks_)
+  for (const auto& other : context_.tasks.all)
     if (other->id() != id) tuned.push_back({other->shape(), other->Fastest(), other->task().workload_key});
-  for (const auto* before : {&tuned_before_, &options_.tuned_elsewhere})
+  for (const auto* before : {&tuned_before_, &context_.options.tuned_elsewhere})
     tuned.insert(tuned.end(), before->begin(), before->end());
-  const TaskState& task = *tasks_[id];
+  const TaskState& task = context_.tasks.at(id);
   std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned, task.task().workload_key);
   std::erase_if(suggestions, [&task](const Suggestion& one) {
     return task.Proposed(CandidateHash(task.space().space(one.space).name(), one.configuration));
@@ -74,4 +76,4 @@ std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
   return suggestions;
 }
 
-}  // namespace diapason
+}  // namespace diapason::tuning

@@ -1,0 +1,42 @@
+#include "scheduler/tuning/replays.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace diapason::tuning {
+
+void Replays::Put(int task, TuningRecord record) {
+  const uint64_t hash = record.configuration_hash;
+  if (records_.try_emplace({task, hash}, std::move(record)).second) ++left_[task];
+}
+
+std::optional<TuningRecord> Replays::Take(int task, uint64_t configuration_hash) {
+  const auto known = records_.find({task, configuration_hash});
+  if (known == records_.end()) return std::nullopt;
+  TuningRecord record = std::move(known->second);
+  records_.erase(known);
+  --left_[task];
+  if (record.verified != Verified::kUnknown) taken_[record.id] = record;
+  return record;
+}
+
+std::optional<TuningRecord> Replays::TakeVerdict(int64_t record) {
+  const auto known = taken_.find(record);
+  if (known == taken_.end()) return std::nullopt;
+  TuningRecord taken = std::move(known->second);
+  taken_.erase(known);
+  return taken;
+}
+
+absl::StatusOr<int64_t> BeginningOf(const std::vector<int64_t>& runs, History& history) {
+  int64_t from = std::numeric_limits<int64_t>::max();
+  if (runs.empty()) return from;
+  ASSIGN_OR_RETURN(const std::vector<TuningRun> all, history.Runs());
+  for (const TuningRun& run : all)
+    if (std::find(runs.begin(), runs.end(), run.id) != runs.end()) from = std::min(from, run.started_at);
+  return from;
+}
+
+}  // namespace diapason::tuning
