@@ -52,8 +52,8 @@ absl::Status JobTable::Open(std::unique_ptr<JobStore> store) {
     if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(v1::JOB_STATE_QUEUED);  // the service before was killed
     GiveUpWhatCannotGoOn(job);
     version_ = std::max(version_, job.version());
-    entry->job = std::move(job);
-    jobs_[entry->job.id()] = std::move(entry);
+    entry->job_ = std::move(job);
+    jobs_[entry->job_.id()] = std::move(entry);
   }
   return absl::OkStatus();
 }
@@ -70,7 +70,7 @@ void JobTable::Join() {
   std::vector<std::thread> threads;
   {
     MutexLock lock(mutex_);
-    for (auto& [id, entry] : jobs_) threads.push_back(std::move(entry->thread));
+    for (auto& [id, entry] : jobs_) threads.push_back(std::move(entry->thread_));
   }
   for (std::thread& thread : threads) {
     if (thread.joinable()) thread.join();
@@ -90,7 +90,7 @@ absl::StatusOr<JobTable::Entry*> JobTable::Find(int64_t id) {
 int64_t JobTable::FindKey(const std::string& key) const {
   MutexLock lock(mutex_);
   for (const auto& [id, entry] : jobs_)
-    if (entry->job.key() == key) return id;
+    if (entry->job_.key() == key) return id;
   return 0;
 }
 
@@ -102,9 +102,9 @@ absl::Status JobTable::CheckRoom(const std::string& owner) const {
 absl::Status JobTable::CheckRoomFor(const std::string& owner) const {
   int unfinished = 0, own = 0;
   for (const auto& [id, entry] : jobs_) {
-    if (HasEnded(entry->job)) continue;
+    if (HasEnded(entry->job_)) continue;
     ++unfinished;
-    own += entry->job.owner() == owner ? 1 : 0;
+    own += entry->job_.owner() == owner ? 1 : 0;
   }
   if (unfinished >= limits_.unfinished) {
     return absl::ResourceExhaustedError(
@@ -126,13 +126,13 @@ absl::StatusOr<int64_t> JobTable::Add(const std::string& key, const v1::TuneSpec
         "the service has ", jobs_.size(), " jobs and takes no more; delete some with `diapason jobs delete`"));
   }
   auto entry = std::make_unique<Entry>();
-  entry->job.set_key(key);
-  *entry->job.mutable_spec() = spec;
-  entry->job.set_state(v1::JOB_STATE_QUEUED);
-  entry->job.set_submitted_at(absl::GetCurrentTimeNanos());
-  entry->job.set_owner(owner);
+  entry->job_.set_key(key);
+  *entry->job_.mutable_spec() = spec;
+  entry->job_.set_state(v1::JOB_STATE_QUEUED);
+  entry->job_.set_submitted_at(absl::GetCurrentTimeNanos());
+  entry->job_.set_owner(owner);
   RETURN_IF_ERROR(Save(*entry));
-  const int64_t id = entry->job.id();
+  const int64_t id = entry->job_.id();
   Changed(*entry);
   jobs_[id] = std::move(entry);
   LogEvent(LogLevel::kInfo, "job_submitted",
@@ -144,7 +144,7 @@ std::set<std::string> JobTable::ModelsInUse() const {
   MutexLock lock(mutex_);
   std::set<std::string> hashes;
   for (const auto& [id, entry] : jobs_)
-    if (!HasEnded(entry->job) || entry->running) hashes.insert(entry->job.spec().model_hash());
+    if (!HasEnded(entry->job_) || entry->running_) hashes.insert(entry->job_.spec().model_hash());
   return hashes;
 }
 
@@ -159,7 +159,7 @@ std::vector<v1::Job> JobTable::List(int64_t before, size_t most_bytes, int64_t& 
       next = jobs.back().id();
       break;
     }
-    jobs.push_back(it->second->job);
+    jobs.push_back(it->second->job_);
     jobs.back().mutable_progress()->clear_tasks();
     bytes += jobs.back().ByteSizeLong();
   }
@@ -171,10 +171,10 @@ absl::StatusOr<v1::Job> JobTable::Get(int64_t id, uint64_t seen, std::chrono::mi
   MutexLock lock(mutex_);
   changed_.WaitFor(lock, wait, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto found = jobs_.find(id);
-    return found == jobs_.end() || found->second->job.version() > seen || stopping_;
+    return found == jobs_.end() || found->second->job_.version() > seen || stopping_;
   });
   ASSIGN_OR_RETURN(const Entry* entry, Find(id));
-  return entry->job;
+  return entry->job_;
 }
 
 absl::StatusOr<bool> JobTable::Erase(int64_t id) {
@@ -184,7 +184,7 @@ absl::StatusOr<bool> JobTable::Erase(int64_t id) {
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return false;
     Entry& entry = *found->second;
-    if (!HasEnded(entry.job) || entry.running) {
+    if (!HasEnded(entry.job_) || entry.running_) {
       return absl::FailedPreconditionError(
           absl::StrCat("job ", id, " has not ended; `diapason jobs cancel ", id, "` ends it"));
     }
@@ -193,7 +193,7 @@ absl::StatusOr<bool> JobTable::Erase(int64_t id) {
     jobs_.erase(found);
     changed_.NotifyAll();
   }
-  if (deleted->thread.joinable()) deleted->thread.join();  // it has nothing left to do
+  if (deleted->thread_.joinable()) deleted->thread_.join();  // it has nothing left to do
   LogEvent(LogLevel::kInfo, "job_deleted", {{"job", absl::StrCat(id)}});
   return true;
 }
@@ -201,42 +201,42 @@ absl::StatusOr<bool> JobTable::Erase(int64_t id) {
 absl::StatusOr<v1::Job> JobTable::Cancel(int64_t id) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
-  if (HasEnded(entry->job)) return entry->job;
-  const v1::Job before = entry->job;
-  entry->job.set_cancel_requested(true);
-  if (!entry->running) {
-    entry->job.set_state(v1::JOB_STATE_CANCELLED);
-    entry->job.set_ended_at(absl::GetCurrentTimeNanos());
+  if (HasEnded(entry->job_)) return entry->job_;
+  const v1::Job before = entry->job_;
+  entry->job_.set_cancel_requested(true);
+  if (!entry->running_) {
+    entry->job_.set_state(v1::JOB_STATE_CANCELLED);
+    entry->job_.set_ended_at(absl::GetCurrentTimeNanos());
   }
   RETURN_IF_ERROR(SaveOrRestore(*entry, before));
   entry->stop = true;
   Changed(*entry);
-  return entry->job;
+  return entry->job_;
 }
 
 absl::StatusOr<v1::Job> JobTable::Resume(int64_t id, int64_t trials, const std::string& owner,
                                          const std::function<absl::Status(const v1::TuneSpec& spec)>& check) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
-  if (!HasEnded(entry->job)) return entry->job;
+  if (!HasEnded(entry->job_)) return entry->job_;
   RETURN_IF_ERROR(CheckRoomFor(owner));
-  v1::TuneSpec spec = entry->job.spec();
+  v1::TuneSpec spec = entry->job_.spec();
   const bool changed = trials != 0 && trials != spec.trials();
   if (changed) spec.set_trials(trials);
   RETURN_IF_ERROR(check(spec));
-  const v1::Job before = entry->job;
-  *entry->job.mutable_spec() = spec;
-  if (changed) entry->job.set_series(entry->job.series() + 1);
-  entry->job.set_state(v1::JOB_STATE_QUEUED);
-  entry->job.clear_text();
-  entry->job.clear_ended_at();
-  entry->job.clear_preparations();
-  entry->job.clear_cancel_requested();
-  entry->job.set_owner(owner);
+  const v1::Job before = entry->job_;
+  *entry->job_.mutable_spec() = spec;
+  if (changed) entry->job_.set_series(entry->job_.series() + 1);
+  entry->job_.set_state(v1::JOB_STATE_QUEUED);
+  entry->job_.clear_text();
+  entry->job_.clear_ended_at();
+  entry->job_.clear_preparations();
+  entry->job_.clear_cancel_requested();
+  entry->job_.set_owner(owner);
   RETURN_IF_ERROR(SaveOrRestore(*entry, before));
-  entry->not_before = {};
+  entry->not_before_ = {};
   Changed(*entry);
-  return entry->job;
+  return entry->job_;
 }
 
 // ---- running
@@ -246,9 +246,9 @@ JobTable::Entry* JobTable::Next() {
   Entry* next = nullptr;
   const Clock::time_point now = Clock::now();
   for (auto& [id, entry] : jobs_) {
-    running += entry->running ? 1 : 0;
-    if (entry->running || entry->job.state() != v1::JOB_STATE_QUEUED || now < entry->not_before) continue;
-    if (next == nullptr || entry->job.spec().priority() > next->job.spec().priority()) next = entry.get();
+    running += entry->running_ ? 1 : 0;
+    if (entry->running_ || entry->job_.state() != v1::JOB_STATE_QUEUED || now < entry->not_before_) continue;
+    if (next == nullptr || entry->job_.spec().priority() > next->job_.spec().priority()) next = entry.get();
   }
   return running < limits_.running ? next : nullptr;
 }
@@ -262,14 +262,14 @@ bool JobTable::RunNext(const std::function<void(Entry& entry, v1::Job job)>& run
       changed_.WaitFor(lock, std::chrono::milliseconds(200));
       continue;
     }
-    if (next->thread.joinable()) next->thread.join();  // of an earlier run, which has ended
-    next->stop = next->job.cancel_requested();
-    next->running = true;
-    next->job.set_state(v1::JOB_STATE_RUNNING);
-    next->job.set_started_at(absl::GetCurrentTimeNanos());
+    if (next->thread_.joinable()) next->thread_.join();  // of an earlier run, which has ended
+    next->stop = next->job_.cancel_requested();
+    next->running_ = true;
+    next->job_.set_state(v1::JOB_STATE_RUNNING);
+    next->job_.set_started_at(absl::GetCurrentTimeNanos());
     Save(*next).IgnoreError();  // without it the next service begins it as well
     Changed(*next);
-    next->thread = std::thread([run, next, job = next->job] { run(*next, job); });
+    next->thread_ = std::thread([run, next, job = next->job_] { run(*next, job); });
     return true;
   }
   return false;
@@ -277,38 +277,38 @@ bool JobTable::RunNext(const std::function<void(Entry& entry, v1::Job job)>& run
 
 absl::Status JobTable::BeginPreparation(Entry& entry) {
   MutexLock lock(mutex_);
-  entry.job.set_preparations(entry.job.preparations() + 1);
+  entry.job_.set_preparations(entry.job_.preparations() + 1);
   const absl::Status saved = Save(entry);
   if (saved.ok()) return saved;
-  entry.job.set_preparations(entry.job.preparations() - 1);
+  entry.job_.set_preparations(entry.job_.preparations() - 1);
   return absl::UnavailableError(saved.message());  // the disk may have room again
 }
 
 void JobTable::EndPreparation(Entry& entry) {
   MutexLock lock(mutex_);
-  entry.job.set_preparations(0);
+  entry.job_.set_preparations(0);
   Save(entry).IgnoreError();  // logged; the count is above what it should be until it is saved again
 }
 
 void JobTable::SetProgress(Entry& entry, const v1::JobProgress& progress) {
   MutexLock lock(mutex_);
   // One that begins again, or cannot, knows less than the one before.
-  if (progress.measured() == 0 && progress.trials() < entry.job.progress().trials()) return;
-  *entry.job.mutable_progress() = progress;
+  if (progress.measured() == 0 && progress.trials() < entry.job_.progress().trials()) return;
+  *entry.job_.mutable_progress() = progress;
   Changed(entry);
-  if (Clock::now() - entry.saved >= kSaveEvery) Save(entry).IgnoreError();
+  if (Clock::now() - entry.saved_ >= kSaveEvery) Save(entry).IgnoreError();
 }
 
 void JobTable::SetNetworkCheck(Entry& entry, v1::NetworkCheckOutcome outcome) {
   MutexLock lock(mutex_);
-  *entry.job.mutable_progress()->mutable_network_check() = std::move(outcome);
+  *entry.job_.mutable_progress()->mutable_network_check() = std::move(outcome);
   Changed(entry);
 }
 
 void JobTable::End(Entry& entry, const absl::StatusOr<std::string>& stopped) {
   MutexLock lock(mutex_);
-  entry.running = false;
-  v1::Job& job = entry.job;
+  entry.running_ = false;
+  v1::Job& job = entry.job_;
   job.set_ended_at(absl::GetCurrentTimeNanos());
   job.clear_text();
   if (stopped.ok()) {
@@ -320,8 +320,8 @@ void JobTable::End(Entry& entry, const absl::StatusOr<std::string>& stopped) {
     job.set_state(v1::JOB_STATE_QUEUED);
     job.clear_ended_at();
     if (!absl::IsCancelled(stopped.status())) job.set_text(std::string(stopped.status().message()));
-    entry.not_before = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                          std::chrono::duration<double>(limits_.retry_seconds));
+    entry.not_before_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(limits_.retry_seconds));
   } else {
     job.set_state(v1::JOB_STATE_FAILED);
     job.set_text(std::string(stopped.status().message()));
@@ -333,19 +333,19 @@ void JobTable::End(Entry& entry, const absl::StatusOr<std::string>& stopped) {
 }
 
 absl::Status JobTable::Save(Entry& entry) {
-  entry.saved = Clock::now();
-  v1::Job stored = entry.job;
+  entry.saved_ = Clock::now();
+  v1::Job stored = entry.job_;
   absl::Status status = store_->Put(stored);
   if (!status.ok())
     LogEvent(LogLevel::kError, "job_not_saved",
-             {{"job", absl::StrCat(entry.job.id())}, {"why", std::string(status.message())}});
-  entry.job.set_id(stored.id());
+             {{"job", absl::StrCat(entry.job_.id())}, {"why", std::string(status.message())}});
+  entry.job_.set_id(stored.id());
   return status;
 }
 
 absl::Status JobTable::SaveOrRestore(Entry& entry, const v1::Job& before) {
   absl::Status saved = Save(entry);
-  if (!saved.ok()) entry.job = before;
+  if (!saved.ok()) entry.job_ = before;
   return saved;
 }
 

@@ -44,11 +44,11 @@ class JobTable {
 
    private:
     friend class JobTable;
-    v1::Job job;
-    bool running = false;  // its thread works; the thread itself is joined by the next one to need it
-    std::thread thread;
-    Clock::time_point not_before{};  // after a fault of the fleet
-    Clock::time_point saved{};
+    v1::Job job_;
+    bool running_ = false;  // its thread works; the thread itself is joined by the next one to need it
+    std::thread thread_;
+    Clock::time_point not_before_{};  // after a fault of the fleet
+    Clock::time_point saved_{};
   };
 
   explicit JobTable(const JobLimits& limits) : limits_(limits) {}
@@ -100,7 +100,7 @@ class JobTable {
   // What could not be written has not happened.
   absl::Status SaveOrRestore(Entry& entry, const v1::Job& before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Changed(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    entry.job.set_version(++version_);
+    entry.job_.set_version(++version_);
     changed_.NotifyAll();
   }
 
