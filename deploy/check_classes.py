@@ -37,7 +37,6 @@ EXCEPTIONS = (
     "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
     "worker/agent.cc WorkerAgent::Impl",
-    "worker/pipeline_impl.h Pipeline::Impl",
 )
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.

@@ -1,18 +1,39 @@
+#include "worker/pipeline.h"
+
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "base/check.h"
-#include "worker/convert.h"
+#include "base/mutex.h"
+#include "compiler/tensor/target.h"
+#include "diapason/v1/process.pb.h"
 #include "worker/host_memory.h"
-#include "worker/pipeline_impl.h"
+#include "worker/pipeline/builders.h"
+#include "worker/pipeline/builds.h"
+#include "worker/pipeline/job.h"
+#include "worker/pipeline/jobs.h"
+#include "worker/pipeline/runners.h"
+#include "worker/process_slot.h"
+#include "worker/scratch.h"
 
 namespace diapason {
 namespace {
+
+using pipeline::Job;
+using pipeline::JobPtr;
 
 // Compilers of GPU programs map some gigabytes whatever they need of them.
 constexpr int64_t kLeastMemoryLimit = int64_t{4} << 30;
@@ -22,60 +43,134 @@ int64_t MemoryLimit(int64_t given) { return given > 0 ? given : std::max(kLeastM
 
 }  // namespace
 
-std::string SecondsText(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g s", seconds);
-  return text;
+// The thread of a pipeline, over the parts of worker/pipeline, and the way to it and back.
+class Pipeline::Impl {
+ public:
+  // `no_sandbox`: why there is none although it is wanted; empty: looks for one.
+  explicit Impl(PipelineOptions options, std::string no_sandbox = "")
+      : options_(WithBuilders(std::move(options))), sandbox_(Sandbox::None(std::move(no_sandbox))) {}
+  ~Impl() {
+    Stop();
+    if (wake_fd_ >= 0) close(wake_fd_);
+  }
+
+  absl::Status Start();
+  uint64_t Submit(int device, const v1::MeasureRequest& request, Done done);
+  void Cancel(uint64_t handle, const std::string& reason);
+  void Stop();
+  const std::vector<v1::DeviceDescription>& devices() const { return descriptions_; }
+  const Sandbox& sandbox() const { return sandbox_; }
+  int builders() const { return options_.builders; }
+  v1::WorkerStatistics Statistics() const;
+  std::vector<v1::DeviceStatus> DeviceStates() const;
+  std::vector<v1::DeviceStatistics> DeviceCounts() const;
+  int Unfinished(int device) const;
+
+ private:
+  struct Command {
+    JobPtr submitted;  // or
+    uint64_t cancelled = 0;
+    std::string reason;
+  };
+
+  static PipelineOptions WithBuilders(PipelineOptions options);
+  // Before the thread.
+  absl::Status MakePlaces();
+  SlotOptions BuilderSlot(int number, bool devices) const;
+  SlotOptions RunnerSlot(int number, const Target& target) const;
+  // The thread.
+  void Loop();
+  void WaitForEvents();
+  void TakeCommands();
+  void Wake();
+  void Accept(const JobPtr& job);
+  void CheckStarted();
+  void Answer();
+  void Publish();
+
+  const PipelineOptions options_;
+  Sandbox sandbox_;                                  // constant after Start
+  std::vector<v1::DeviceDescription> descriptions_;  // constant after Start
+  const Instant started_at_ = std::chrono::steady_clock::now();
+  int wake_fd_ = -1;
+  std::thread thread_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Command> commands_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);
+  v1::WorkerStatistics statistics_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::DeviceStatus> device_states_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::DeviceStatistics> device_counts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> unfinished_ ABSL_GUARDED_BY(mutex_);
+
+  // Of the thread alone. Places go before the folder that their processes use.
+  std::unique_ptr<ScratchFolder> scratch_;
+  v1::WorkerStatistics counts_;  // what is counted and not computed
+  // Each knows those above it, and asks others by what it is given.
+  pipeline::Jobs jobs_{descriptions_,
+                       [this](const JobPtr& probe) { runners_.ProbeEnded(probe, std::chrono::steady_clock::now()); }};
+  pipeline::Builds builds_{
+      options_, jobs_, counts_,
+      [this](int device) -> const v1::DeviceFacts& { return runners_.description(device).facts(); },
+      [this](const JobPtr& job) { runners_.TakeBuilt(job); }};
+  pipeline::Builders builders_{options_, builds_, counts_};
+  pipeline::Runners runners_{options_,
+                             jobs_,
+                             counts_,
+                             {[this](bool quiet, Instant now) { builders_.Quiet(quiet, now); },
+                              [this](const JobPtr& probe) { builds_.WantReference(probe); }}};
+};
+
+PipelineOptions Pipeline::Impl::WithBuilders(PipelineOptions options) {
+  if (options.builders <= 0) options.builders = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return options;
 }
 
-std::string WithDetail(const std::string& text, const std::string& detail) {
-  return detail.empty() ? text : text + ": " + detail;
+SlotOptions Pipeline::Impl::RunnerSlot(int number, const Target& target) const {
+  SlotOptions slot{
+      .name = "runner-" + std::to_string(number),
+      .program = options_.program_path,
+      .args = options_.runner_args,
+      .keep_environment = options_.keep_environment,
+      .devices = true,
+      .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
+      .start_timeout_seconds = options_.start_timeout_seconds};
+  slot.args.push_back(target.ToString());
+  return slot;
+}
+
+// `devices`: of opencl, whose drivers compile.
+SlotOptions Pipeline::Impl::BuilderSlot(int number, bool devices) const {
+  return {.name = "builder-" + std::to_string(number),
+          .program = options_.program_path,
+          .args = options_.builder_args,
+          .keep_environment = options_.keep_environment,
+          .devices = devices,
+          .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
+          .start_timeout_seconds = options_.start_timeout_seconds,
+          .max_jobs = options_.jobs_per_builder};
 }
 
 absl::Status Pipeline::Impl::MakePlaces() {
-  if (options_.builders <= 0) options_.builders = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (options_.devices.empty())
     return absl::InvalidArgumentError("a worker needs at least one device: name one, for instance 'cpu'");
   std::map<std::string, int> named;
   bool any_opencl = false;
   for (const std::string& text : options_.devices) {
-    ASSIGN_OR_RETURN(Target target, Target::Parse(text));
-    auto place = std::make_unique<RunnerPlace>();
+    ASSIGN_OR_RETURN(const Target target, Target::Parse(text));
     std::string kind = target.ToString();
     kind = kind.substr(0, kind.find(' '));
     std::string name = kind + ":" + std::to_string(target.device);
     if (named[name]++ > 0) name += "#" + std::to_string(named[name]);  // one processor twice, say
-    SlotOptions slot{
-        .name = "runner-" + std::to_string(runners_.size()),
-        .program = options_.program_path,
-        .args = options_.runner_args,
-        .keep_environment = options_.keep_environment,
-        .devices = true,
-        .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
-        .start_timeout_seconds = options_.start_timeout_seconds};
-    slot.args.push_back(target.ToString());
-    place->slot = std::make_unique<ProcessSlot>(slot, sandbox_, *scratch_);
-    place->description.set_name(name);
-    place->description.set_target(target.ToString());
-    place->target = target;
+    const SlotOptions slot = RunnerSlot(static_cast<int>(runners_.size()), target);
+    runners_.Add(std::make_unique<ProcessSlot>(slot, sandbox_, *scratch_), target, name);
     any_opencl = any_opencl || target.kind == TargetKind::kOpenCl;
-    targets_.push_back(std::move(target));
-    runners_.push_back(std::move(place));
   }
-  for (int i = 0; i < options_.builders; ++i) {
-    auto place = std::make_unique<BuilderPlace>();
-    place->slot =
-        std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
-                                                  .program = options_.program_path,
-                                                  .args = options_.builder_args,
-                                                  .keep_environment = options_.keep_environment,
-                                                  .devices = any_opencl,  // whose drivers compile
-                                                  .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
-                                                  .start_timeout_seconds = options_.start_timeout_seconds,
-                                                  .max_jobs = options_.jobs_per_builder},
-                                      sandbox_, *scratch_);
-    builders_.push_back(std::move(place));
-  }
+  for (int i = 0; i < options_.builders; ++i)
+    builders_.Add(std::make_unique<ProcessSlot>(BuilderSlot(i, any_opencl), sandbox_, *scratch_));
   MutexLock lock(mutex_);
   unfinished_.assign(runners_.size(), 0);
   return absl::OkStatus();
@@ -105,45 +200,40 @@ void Pipeline::Impl::Loop() {
     }
     TakeCommands();
     Instant now = std::chrono::steady_clock::now();
-    for (auto& place : builders_) {
-      for (const SlotEvent& event : place->slot->Advance(now)) OnBuilder(*place, event);
-    }
-    for (auto& place : runners_) {
-      for (const SlotEvent& event : place->slot->Advance(now)) OnRunner(*place, event, now);
-    }
-    BeginProbes(now);
-    BeginRuns(now);
-    BeginBuilds(now);
+    builders_.Advance(now);
+    runners_.Advance(now);
+    runners_.BeginProbes(now);
+    runners_.Begin(now);
+    builders_.Begin(now);
     CheckStarted();
     Publish();
     Answer();
     WaitForEvents();
   }
-  builders_.clear();
-  runners_.clear();
+  builders_.Clear();
+  runners_.Clear();
   scratch_.reset();
   TakeCommands();
-  while (!jobs_.empty()) {
-    JobPtr job = jobs_.begin()->second;
-    job->result.mutable_cancelled()->set_reason("the worker stops");
-    Finish(job);
-  }
+  jobs_.CancelAll("the worker stops");
   Answer();
 }
 
 void Pipeline::Impl::WaitForEvents() {
   std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
   std::optional<Instant> next;
-  auto watch = [&](const ProcessSlot& slot) {
+  const auto sooner = [&](std::optional<Instant> time) {
+    if (time.has_value() && (!next.has_value() || *time < *next)) next = time;
+  };
+  const auto watch = [&](const ProcessSlot& slot) {
     if (slot.socket() >= 0)
       fds.push_back({slot.socket(), static_cast<short>(POLLIN | (slot.wants_write() ? POLLOUT : 0)), 0});
-    if (auto time = slot.next_time(); time.has_value() && (!next.has_value() || *time < *next)) next = time;
+    sooner(slot.next_time());
   };
-  for (const auto& place : builders_) watch(*place->slot);
-  for (const auto& place : runners_) {
-    watch(*place->slot);
-    if (auto time = NextProbe(*place); time.has_value() && (!next.has_value() || *time < *next)) next = time;
-  }
+  builders_.ForEach(watch);
+  runners_.ForEach([&](const ProcessSlot& slot, std::optional<Instant> probe) {
+    watch(slot);
+    sooner(probe);
+  });
   int timeout = -1;
   if (next.has_value()) {
     auto wait = std::chrono::ceil<std::chrono::milliseconds>(*next - std::chrono::steady_clock::now()).count();
@@ -168,107 +258,45 @@ void Pipeline::Impl::TakeCommands() {
   for (Command& command : commands) {
     if (command.submitted != nullptr) {
       Accept(command.submitted);
-    } else if (auto found = jobs_.find(command.cancelled); found != jobs_.end()) {
-      JobPtr job = found->second;
-      job->result.mutable_cancelled()->set_reason(command.reason);
-      Finish(job);
+    } else {
+      jobs_.Cancel(command.cancelled, command.reason);
     }
   }
 }
 
 void Pipeline::Impl::Accept(const JobPtr& job) {
-  jobs_[job->handle] = job;
-  if (runners_.empty()) return;  // the pipeline stops, and answers all
+  jobs_.Add(job);
+  if (runners_.size() == 0) return;  // the pipeline stops, and answers all
   absl::StatusOr<Target> target = Target::Parse(job->request.target());
   if (!target.ok())
-    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
+    return jobs_.Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
   const v1::MeasureRequest& request = job->request;
   const auto network_bytes = request.has_network() ? static_cast<int64_t>(request.network().ByteSizeLong()) : 0;
   const auto bytes = static_cast<int64_t>(request.workload().size() + request.schedule().size()) + network_bytes;
   if (absl::Status small = CheckBytes(bytes, options_.limits); !small.ok())
-    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(small.message()));
-  if (target->arch.empty()) target->arch = targets_[job->device].arch;
+    return jobs_.Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(small.message()));
+  if (target->arch.empty()) target->arch = runners_.target(job->device).arch;
   target->device = 0;
   job->shared_target = target->ToString();
-  target->device = targets_[job->device].device;
+  target->device = runners_.target(job->device).device;
   job->target = target->ToString();
-  if (request.has_network()) return AcceptNetwork(job);
-  const BuildTask candidate{job, nullptr};
-  const BuiltProgram* known = built_.Find(BuildKey(candidate));
-  if (known == nullptr) builds_.push_back(candidate);
-  if (job->wants_reference()) WantReference(job);
-  if (known != nullptr) TakeBuilt(candidate, *known);
-}
-
-// The first request of a workload has the reference program built; later ones wait for it or find it.
-void Pipeline::Impl::WantReference(const JobPtr& job) {
-  const auto reference = std::make_shared<ReferenceBuild>();
-  const BuildTask task{job, reference};
-  reference->key = BuildKey(task);
-  if (const BuiltProgram* known = built_.Find(reference->key)) {
-    job->reference = known->program;
-    return;
-  }
-  const auto under_way = std::find_if(references_.begin(), references_.end(),
-                                      [&](const ReferencePtr& n) { return n->key == reference->key; });
-  if (under_way != references_.end()) {
-    (*under_way)->waiting.push_back(job);
-    return;
-  }
-  reference->waiting.push_back(job);
-  references_.push_back(reference);
-  builds_.push_back(task);
+  builds_.Add(job);
 }
 
 void Pipeline::Impl::CheckStarted() {
   MutexLock lock(mutex_);
   if (started_.has_value()) return;
-  bool all_ready = true;
-  for (const auto& place : runners_) {
-    if (!place->start_failure.empty()) {
-      started_ = absl::UnavailableError("the runner of '" + place->description.target() +
-                                        "' does not start: " + place->start_failure);
-    }
-    all_ready = all_ready && place->state == v1::DEVICE_STATE_READY;
+  started_ = runners_.Started();
+  if (!started_.has_value()) return;
+  if (started_->ok()) {
+    for (size_t d = 0; d < runners_.size(); ++d) descriptions_.push_back(runners_.description(static_cast<int>(d)));
   }
-  if (!started_.has_value() && all_ready) {
-    for (const auto& place : runners_) descriptions_.push_back(place->description);
-    started_ = absl::OkStatus();
-  }
-  if (started_.has_value()) changed_.NotifyAll();
-}
-
-// ---- results
-
-void Pipeline::Impl::Fail(const JobPtr& job, ErrorKind kind, MeasureStage stage, const std::string& text) {
-  if (job->finished) return;
-  SetError(kind, stage, text, *job->result.mutable_error());
-  Finish(job);
-}
-
-void Pipeline::Impl::Finish(const JobPtr& job) {
-  if (job->finished) return;
-  job->finished = true;
-  if (job->probe) return ProbeEnded(job, std::chrono::steady_clock::now());
-  job->result.set_id(job->request.id());
-  if (job->result.times().run_started_at() > 0) {
-    const v1::DeviceDescription& device = descriptions_[job->device];
-    v1::MeasuredOn& on = *job->result.mutable_on();
-    on.set_device(device.name());
-    on.set_model(device.facts().model());
-    on.set_uuid(device.facts().uuid());
-    on.set_driver(device.facts().driver());
-  }
-  jobs_.erase(job->handle);
-  job->program.reset();
-  job->reference.reset();
-  job->network.reset();
-  answers_.push_back(job);
+  changed_.NotifyAll();
 }
 
 // After the statistics, so that who has all results also finds them counted.
 void Pipeline::Impl::Answer() {
-  for (const JobPtr& job : std::exchange(answers_, {})) {
+  for (const JobPtr& job : jobs_.TakeAnswers()) {
     {
       MutexLock lock(mutex_);
       --unfinished_[job->device];
@@ -279,37 +307,12 @@ void Pipeline::Impl::Answer() {
 
 void Pipeline::Impl::Publish() {
   v1::WorkerStatistics statistics = counts_;
-  std::vector<v1::DeviceStatus> states;
-  std::vector<v1::DeviceStatistics> counts;
-  double builder_seconds = 0, runner_seconds = 0;
-  uint64_t builder_restarts = 0, runner_restarts = 0;
-  size_t waiting_for_runner = 0;
-  for (const auto& place : builders_) {
-    builder_seconds += place->slot->busy_seconds();
-    builder_restarts += place->slot->restarts();
-  }
-  for (const auto& place : runners_) {
-    runner_seconds += place->slot->busy_seconds();
-    runner_restarts += place->slot->restarts();
-    waiting_for_runner += place->waiting.size();
-    v1::DeviceStatus& state = states.emplace_back();
-    state.set_device(place->description.name());
-    state.set_state(place->state);
-    state.set_text(place->state_text);
-    v1::DeviceStatistics& count = counts.emplace_back(place->counts);
-    count.set_device(place->description.name());
-    count.set_busy_seconds(place->slot->busy_seconds());
-    count.set_reference_seconds(place->reference_seconds);
-  }
-  statistics.set_builder_busy_seconds(builder_seconds);
-  statistics.set_runner_busy_seconds(runner_seconds);
-  statistics.set_builder_restarts(builder_restarts);
-  statistics.set_runner_restarts(runner_restarts);
+  builders_.AddTo(statistics);
+  runners_.AddTo(statistics);
   statistics.set_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_at_).count());
-  statistics.set_builders(static_cast<uint32_t>(builders_.size()));
-  statistics.set_devices(static_cast<uint32_t>(runners_.size()));
   statistics.set_waiting_for_builder(static_cast<uint32_t>(builds_.size()));
-  statistics.set_waiting_for_runner(static_cast<uint32_t>(waiting_for_runner));
+  std::vector<v1::DeviceStatus> states = runners_.States();
+  std::vector<v1::DeviceStatistics> counts = runners_.Counts();
   MutexLock lock(mutex_);
   statistics_ = std::move(statistics);
   device_states_ = std::move(states);

@@ -1,16 +1,16 @@
-// Networks: the programs of one are built like candidates, by all builders, and run together.
-#include <algorithm>
+#include "worker/pipeline/network_builds.h"
+
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/convert.h"
-#include "worker/pipeline_impl.h"
 
-namespace diapason {
+namespace diapason::pipeline {
 namespace {
 
 constexpr uint32_t kMostSeeds = 16, kMostReplays = 100'000;
+
+}  // namespace
 
 absl::Status CheckNetworkRequest(const v1::NetworkCheck& check) {
   const v1::NetworkPlan& plan = check.plan();
@@ -25,12 +25,8 @@ absl::Status CheckNetworkRequest(const v1::NetworkCheck& check) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
+std::vector<BuildTask> NetworkTasks(const JobPtr& job) {
   const v1::NetworkCheck& check = job->request.network();
-  if (absl::Status valid = CheckNetworkRequest(check); !valid.ok())
-    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(valid.message()));
   job->network = std::make_unique<NetworkBuild>();
   job->network->programs.resize(check.plan().programs_size());
   job->network->reference.resize(check.plan().tasks_size());
@@ -48,18 +44,10 @@ void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
     tasks.push_back(build);
   }
   job->network->missing = tasks.size();
-  for (const BuildTask& task : tasks) {
-    if (const BuiltProgram* known = built_.Find(BuildKey(task))) {
-      job->result.set_compiler(known->compiler);
-      TakeNetworkProgram(task, known->program);
-    } else {
-      builds_.push_back(task);
-    }
-  }
-  RunIfBuilt(job);
+  return tasks;
 }
 
-void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const {
+void FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) {
   const v1::NetworkCheck& check = task.job->request.network();
   const v1::NetworkPlan& plan = check.plan();
   build.set_reference(task.network_task >= 0);
@@ -74,29 +62,28 @@ void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build
   if (program.has_place()) *build.mutable_place() = program.place();
 }
 
-std::string Pipeline::Impl::NetworkTaskName(const BuildTask& task) const {
+std::string NetworkTaskName(const BuildTask& task) {
   const v1::NetworkPlan& plan = task.job->request.network().plan();
   const int id =
       task.network_task >= 0 ? task.network_task : static_cast<int>(plan.programs(task.network_program).task());
   return id < plan.task_names_size() ? plan.task_names(id) : absl::StrCat(id + 1);
 }
 
-void Pipeline::Impl::TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program) {
+void TakeNetworkProgram(const BuildTask& task, const ProgramPtr& program) {
   NetworkBuild& network = *task.job->network;
   auto& place = task.network_task >= 0 ? network.reference[task.network_task] : network.programs[task.network_program];
   if (place == nullptr) --network.missing;
   place = program;
-  if (network.missing == 0) NoteBuilt(*task.job);
 }
 
-void Pipeline::Impl::FillNetworkRun(const Job& job, v1::RunJob& run) const {
+void FillNetworkRun(const Job& job, int64_t tensor_bytes, v1::RunJob& run) {
   v1::NetworkRun& network = *run.mutable_network();
   *network.mutable_check() = job.request.network();
   network.mutable_check()->clear_schedules();
   for (const auto& program : job.network->programs) network.add_programs(*program);
   for (const auto& reference : job.network->reference)
     network.add_reference_programs(reference == nullptr ? std::string() : *reference);
-  network.set_tensor_bytes(options_.limits.tensor_bytes);
+  network.set_tensor_bytes(tensor_bytes);
 }
 
-}  // namespace diapason
+}  // namespace diapason::pipeline
