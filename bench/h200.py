@@ -24,7 +24,8 @@ def parse(words):
                                      epilog=__doc__.split("\n\n")[1], formatter_class=argparse.RawDescriptionHelpFormatter)
     known = cases.PARTS + cases.MORE_PARTS
     parser.add_argument("parts", nargs="*", metavar="PART",
-                        help=f"{', '.join(cases.PARTS)} (default: these), {', '.join(cases.MORE_PARTS)}")
+                        help=f"{', '.join(cases.PARTS)} (default: these), {', '.join(cases.MORE_PARTS)}; or, for several of them, "
+                             f"{', '.join(cases.GROUPS)}")
     parser.add_argument("--call", type=int, choices=range(1, len(cases.CALLS) + 1),
                         help="one of the calls of at most ten minutes that the default parts are divided into")
     parser.add_argument("--out", default=ROOT / "build" / "bench" / "h200", metavar="FOLDER", help="default: build/bench/h200")
@@ -35,9 +36,10 @@ def parse(words):
     parser.add_argument("--peers", default=ROOT / "bench" / "peers_torch.py", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="only say how long the parts will take")
     args = parser.parse_args(words)
+    args.parts = [part for name in args.parts for part in cases.GROUPS.get(name, [name])]
     for part in args.parts:
         if part not in known:
-            parser.error(f"there is no part {part}; the parts are {', '.join(known)}")
+            parser.error(f"there is no part {part}; the parts are {', '.join(known)}, and {', '.join(cases.GROUPS)} are several of them")
     if args.parts and args.call:
         parser.error("--call names parts already; leave the parts out, or --call")
     args.parts = args.parts or (cases.CALLS[args.call - 1] if args.call else cases.PARTS)

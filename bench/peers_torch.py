@@ -11,6 +11,7 @@ Prints one JSON document each; times are medians in microseconds. A sample is 20
 takes its own. Before timing: batch norms are folded into convolutions, cuDNN tries all of its algorithms.
 """
 import argparse
+import functools
 import gc
 import importlib.util
 import json
@@ -89,19 +90,42 @@ def folded(name, dtype):
     return model.to(dtype)
 
 
-def transformer(name, attention, dtype):
-    """One of Hugging Face's with random weights and that implementation of attention, and its inputs."""
+def transformer(name, attention, dtype, batch):
+    """A call of one of Hugging Face's with random weights and that implementation of attention."""
     import transformers
     torch.manual_seed(0)
-    kinds = {"bert-base": (transformers.BertModel, transformers.BertConfig),
-             "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config)}
-    model, config = kinds[name]
-    network = model._from_config(config(use_cache=False), attn_implementation=attention).eval().to("cuda", dtype)
-    tokens = torch.randint(0, 30000, (1, 128), device="cuda")
+    kinds = {"bert-base": (transformers.BertModel, transformers.BertConfig, {}),
+             "bert-large": (transformers.BertModel, transformers.BertConfig,
+                            {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}),
+             "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config, {}),
+             "gpt2-decode": (transformers.GPT2LMHeadModel, transformers.GPT2Config, {})}
+    model, config, sizes = kinds[name]
+    decode = name == "gpt2-decode"
+    network = model._from_config(config(use_cache=decode, **sizes), attn_implementation=attention).eval().to("cuda", dtype)
+    tokens = torch.randint(0, 30000, (batch, 1 if decode else 128), device="cuda")
+    if decode:
+        return functools.partial(decode_one, network, tokens, dtype)
     inputs = {"input_ids": tokens}
-    if name == "bert-base":
+    if name.startswith("bert"):
         inputs |= {"attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
-    return network, inputs
+    return lambda: network(**inputs)
+
+
+@functools.cache
+def past_of(heads, size, dtype):
+    """Keys, or values, of 512 tokens."""
+    return torch.randn(1, heads, 512, size, device="cuda", dtype=dtype)
+
+
+def decode_one(network, tokens, dtype):
+    """One token behind those of a cache, which is as it was at each call."""
+    import transformers
+    config = network.config
+    past = past_of(config.n_head, config.n_embd // config.n_head, dtype)
+    cache = transformers.DynamicCache()
+    for layer in range(config.n_layer):
+        cache.update(past, past, layer)
+    return network(input_ids=tokens, past_key_values=cache, use_cache=True)
 
 
 def time_transformer(args):
@@ -109,9 +133,9 @@ def time_transformer(args):
     variants = {}
     for attention in ("sdpa", "eager"):
         try:
-            network, inputs = transformer(args.name, attention, dtype_of(args))
+            call = transformer(args.name, attention, dtype_of(args), args.batch)
             with torch.inference_mode():
-                variants[attention] = time_us(lambda: network(**inputs))
+                variants[attention] = time_us(call)
         except RuntimeError as error:
             print(f"{args.name}, {attention}: {error}", file=sys.stderr)
             torch.cuda.synchronize()
@@ -121,7 +145,7 @@ def time_transformer(args):
 
 
 def time_network(args):
-    if args.name in ("bert-base", "gpt2"):
+    if args.name.startswith(("bert", "gpt2")):
         return time_transformer(args)
     variants = {}
     model = folded(args.name, dtype_of(args))

@@ -13,6 +13,7 @@ class Network:
     batch: int = 1
     compiled: bool = False  # torch.compile is among the peer's ways
     dtype: str = "float32"  # of both sides
+    options: dict = field(default_factory=dict, hash=False)  # of ours, as `diapason networks` lists them
 
     def modes(self):
         """The rows: of MODES those that the type knows."""
@@ -59,6 +60,7 @@ TRANSFORMERS = {
     "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 45, 20),
     "vit-b16": Network("ViT-B/16", "vit-b16", "vit_b_16", 45, 20),
 }
+BERT_LARGE = {"layers": 24, "hidden": 1024, "heads": 16, "intermediate": 4096}
 # In half precision: weights and activations float16, sums float32.
 HALF = {
     "resnet-18-half": Network("ResNet-18, fp16", "resnet-18", "resnet18", 40, 0, compiled=True, dtype="float16"),
@@ -67,6 +69,15 @@ HALF = {
     "mobilenet-v2-half": Network("MobileNet-v2, fp16", "mobilenet_v2", "mobilenet_v2", 40, 0, dtype="float16"),
     "vit-b16-half": Network("ViT-B/16, fp16", "vit-b16", "vit_b_16", 45, 0, dtype="float16"),
     "bert-base-half": Network("BERT-base, 128 tokens, fp16", "bert-base", "bert-base", 45, 0, dtype="float16"),
+    "efficientnet-b0-half": Network("EfficientNet-B0, fp16", "efficientnet-b0", "efficientnet_b0", 45, 0, dtype="float16"),
+    "convnext-tiny-half": Network("ConvNeXt-T, fp16", "convnext-tiny", "convnext_tiny", 45, 0, dtype="float16"),
+    "swin-tiny-half": Network("Swin-T, fp16", "swin-tiny", "swin_t", 45, 0, dtype="float16"),
+    "vit-b16-b16-half": Network("ViT-B/16, batch 16, fp16", "vit-b16", "vit_b_16", 45, 0, batch=16, dtype="float16"),
+    "bert-base-b16-half": Network("BERT-base, 128 tokens, batch 16, fp16", "bert-base", "bert-base", 45, 0, batch=16, dtype="float16"),
+    "bert-large-half": Network("BERT-large, 128 tokens, fp16", "bert-base", "bert-large", 45, 0, dtype="float16", options=BERT_LARGE),
+    "gpt2-half": Network("GPT-2, 128 tokens, fp16", "gpt2", "gpt2", 45, 0, dtype="float16"),
+    "gpt2-decode-half": Network("GPT-2, one token behind 512, fp16", "gpt2", "gpt2-decode", 45, 0, dtype="float16",
+                                options={"seq": 512, "decode": 1}),
 }
 # Arguments of torchvision's function, for the export and the peer alike.
 TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
@@ -78,9 +89,9 @@ DEPTHWISE = [depthwise(21, 1, 3), depthwise(32, 1, 3), depthwise(64, 1, 3), dept
              depthwise(96, 2, 3), depthwise(96, 2, 5)]
 # Neither side may prepare an operand: both are inputs.
 GEMM = Kernel("GEMM 4096^3", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 0})
-def half_gemm(m, n, k):
-    """With weights, as layers have them, but for the large one, where neither side may prepare an operand."""
-    return Kernel(f"{m}x{n}x{k}", "gemm", {"m": m, "n": n, "k": k, "constant": int(m < 4096)}, "float16")
+def half_gemm(m, n, k, dtype="float16"):
+    """With weights, as layers have them, but for large ones, where neither side may prepare an operand."""
+    return Kernel(f"{m}x{n}x{k}", "gemm", {"m": m, "n": n, "k": k, "constant": int(m < 4096)}, dtype)
 
 
 def attention(heads, length, size, dtype="float16"):
@@ -94,6 +105,7 @@ def layer_norm(rows, columns):
 
 GEMMS_HALF = [half_gemm(128, 768, 768), half_gemm(128, 3072, 768), half_gemm(128, 768, 3072), half_gemm(16, 4096, 4096),
               half_gemm(4096, 4096, 4096)]
+GEMMS_HALF_LARGE = [half_gemm(4096, 4096, 4096, "bfloat16"), half_gemm(8192, 8192, 8192), half_gemm(8192, 8192, 8192, "bfloat16")]
 # Of int8, with weights that either side may lay out; int32 results.
 GEMM_INT8 = [Kernel("GEMM 4096^3, int8", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 1, "int8": 1})]
 ATTENTION_HALF = [attention(12, 128, 64), attention(128, 2048, 64), attention(128, 2048, 128), attention(32, 4096, 128, "bfloat16")]
@@ -103,14 +115,19 @@ GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-f
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemm-int8": 10, "attention-half": 30, "norms-half": 5}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemms-half-large": 20, "gemm-int8": 10, "attention-half": 30, "norms-half": 5}
 # By part; of "gemm" there is one, in several modes.
-KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemm-int8": GEMM_INT8, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
+KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemms-half-large": GEMMS_HALF_LARGE, "gemm-int8": GEMM_INT8, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
 KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
 
 PARTS = [*NETWORKS, "gemm"]
 NETWORKS |= TRANSFORMERS | HALF
-MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "gemm-int8", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "gemms-half-large", "gemm-int8", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
+# Names for several parts.
+GROUPS = {"half": ["resnet-18-half", "resnet-50-half", "resnet-50-b16-half", "mobilenet-v2-half", "efficientnet-b0-half"],
+          "transformers": ["convnext-tiny-half", "swin-tiny-half", "vit-b16-half", "bert-base-half", "bert-large-half", "gpt2-half"],
+          "transformers-more": ["vit-b16-b16-half", "bert-base-b16-half", "gpt2-decode-half", *TRANSFORMERS],
+          "kernels-half": ["gemms-half", "gemms-half-large", "gemm-int8", "attention-half", "norms-half"]}
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

@@ -54,6 +54,7 @@ def network_part(bench, name, result):
     network = cases.NETWORKS[name]
     options = ["--batch", network.batch] if network.batch > 1 else []
     options += ["--dtype", network.dtype] if network.dtype != "float32" else []
+    options += [word for key, value in network.options.items() for word in ("--set", f"{key}={value}")]
     model = export_model(bench, network) if network.model.endswith(".onnx") else network.model
     packages = {}
     for mode, flags in network.modes().items():

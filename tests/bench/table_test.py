@@ -85,6 +85,12 @@ class TableTest(unittest.TestCase):
             self.assertLess(cases.START + sum(map(cases.planned_seconds, call)), 9 * 60)
         self.assertLess(sum(cases.START + sum(map(cases.planned_seconds, call)) for call in cases.CALLS), 14 * 60)
 
+    def test_groups_name_parts_and_fit_into_ten_minutes_each(self):
+        self.assertFalse(set(cases.GROUPS) & set(cases.PARTS + cases.MORE_PARTS))
+        for name, parts in cases.GROUPS.items():
+            self.assertLessEqual(set(parts), set(cases.PARTS + cases.MORE_PARTS), name)
+            self.assertLess(cases.START + sum(map(cases.planned_seconds, parts)), 10 * 60, name)
+
 
 if __name__ == "__main__":
     unittest.main()
