@@ -9,8 +9,8 @@
 // - Sums in any order. With terms of either sign, partial sums grow like sqrt(k) t and each addition rounds by 0.42 u
 //   of them (rms). The error is then 0.3 n u t (rms), and 1.6 n u t at 5.5 standard deviations (one in 10^7 elements);
 //   4 n u t is allowed. With terms of one sign, partial sums grow like k t, and 4 u sqrt(n) of the sum is allowed.
-// - Algorithms with fewer multiplications cancel larger numbers. They are allowed 4 times the above for sums of products
-//   (two levels of Strassen), 8 times for 3x3 windows, and 320 u of the sum for the transforms of Winograd F(4x4, 3x3).
+// - Algorithms with fewer multiplications cancel larger numbers. For sums of products, 4 times the above is allowed
+//   (two levels of Strassen), for 3x3 windows 8 times, and for the transforms of Winograd F(4x4, 3x3) 320 u of the sum.
 //   In float32 simulations both stay below half of this (compare_test.cc). Every dag to which such an algorithm applies
 //   gets the allowance, whether or not the candidate uses it.
 // - Tensor cores truncate what does not fit into the accumulator (a bias towards zero, once per 8 terms): n u / 12 of
