@@ -8,10 +8,10 @@
 //
 //   class Jobs : public RpcService {
 //     explicit Jobs(std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Jobs", std::move(gate)) {
-//       Unary<GetRequest, Job>("Get", {Role::kReader}, [this](const CallInfo& call, const GetRequest& request,
-//       Reply<Job> reply) {
-//         reply(absl::OkStatus(), Find(request.id()));
-//       });
+//       Unary<GetRequest, Job>("Get", {Role::kReader},
+//                              [this](const CallInfo& call, const GetRequest& request, Reply<Job> reply) {
+//                                reply(absl::OkStatus(), Find(request.id()));
+//                              });
 //     }
 //   };
 #pragma once
