@@ -14,7 +14,8 @@
 //   In float32 simulations both stay below half of this (compare_test.cc). Every dag to which such an algorithm applies
 //   gets the allowance, whether or not the candidate uses it.
 // - Tensor cores truncate what does not fit into the accumulator (a bias towards zero, once per 8 terms): n u / 12 of
-//   the sum. 3xTF32 drops 2^-22 of a product at random, which from 4 terms on is less than the first item.
+//   the sum. 3xTF32 drops 2^-22 of a product at random, which from 4 terms on is less than the first item
+//   allows.
 // - Other operations round by u, functions by 32 u. Storing float16 rounds both the reference and the result by up to
 //   2^-11, storing bfloat16 by up to 2^-8.
 //
@@ -27,10 +28,10 @@
 // bfloat16, whose result is itself rounded to 2^-11 (2^-8) sqrt(n) t (compare_test.cc).
 //
 // Where floats are rounded to integers (requantized sums), a value close to the midpoint of two integers may become
-// either of them. Such an element is off by a whole step. How many elements are follows from the error before rounding:
-// an error of e steps affects 2e of the elements. A tolerance therefore has two parts: what any element may be off by,
-// and how much more a few elements may be off by (Tolerance::jump and share). Inputs that scale the rounded values are
-// drawn so that these spread over the range of 8 bits without being clipped.
+// either of them. Such an element is off by a whole step. The share of such elements follows from the error before
+// rounding: for an error of e steps it is 2e. A tolerance therefore has two parts: the error that any element may have,
+// and the additional error that a few elements may have (Tolerance::jump and share). Inputs that scale the rounded
+// values are drawn so that these spread over the range of 8 bits without being clipped.
 //
 // Numbers that stand for infinity (the -10,000 or -3.4e38 of an attention mask) would dominate all others; magnitudes
 // leave them out.
