@@ -1,5 +1,5 @@
-// The search space of a task as numbers (docs/architecture.md, decisions 11 and 12): what evolution, the cost model and
-// the tuner see of it.
+// The search space of a task as numbers (docs/architecture.md, decisions 11 and 12): the interface that evolution, the
+// cost model and the tuner use.
 #pragma once
 
 #include <cstdint>
@@ -15,57 +15,58 @@
 
 namespace diapason {
 
-// Number of features of one candidate and their layout version: a saved model of another version is refused.
+// Number of features of a candidate, and the version of their layout. A saved model of another version is rejected.
 inline constexpr int kNumFeatures = 96;
 inline constexpr int kFeatureVersion = 3;
 
-// What comes out of the numbers of one candidate.
+// What is computed from the configuration of one candidate.
 struct Metrics {
   bool legal = false;            // within every limit of the target
-  double seconds = 0;            // analytic estimate: ranks before a model is trained, a feature afterwards
+  double seconds = 0;            // analytic estimate: ranks candidates until a model is trained, then is a feature
   float features[kNumFeatures];  // fixed meaning for all tasks and sketches of a target kind; unused ones are 0
 };
 
-// The candidates of one sketch over one rewrite. Immutable, shared by threads; no call allocates IR.
+// The candidates of one sketch of one rewrite. A candidate is a configuration: one value for each tunable parameter (a
+// "hole" of the sketch). Immutable, shared by threads; no call allocates IR.
 class Space {
  public:
   virtual ~Space() = default;
   virtual const std::string& name() const = 0;  // "gemm/tile.fuse.shared", unique within the task
   virtual const DagRewrite& rewrite() const = 0;
   virtual int size() const = 0;  // number of holes, at most 64
-  // Name of a hole for people: "m.threads".
+  // The name that users see: "m.threads".
   virtual const std::string& hole_name(int hole) const = 0;
 
-  // Values for `hole` that keep every limit satisfiable given configuration[0, hole), ascending; never empty.
-  // configuration has size() elements; those at and behind `hole` are not read. `values` is cleared and filled.
+  // Replaces `values` by the values of `hole` with which, given configuration[0, hole), every limit can still be met;
+  // ascending, never empty. configuration has size() elements; those from `hole` on are not read.
   virtual void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const = 0;
-  // Puts configuration[first..] back into its domains, moving each as little as possible, after configuration[0, first)
-  // changed. The result is legal.
+  // Call after changing configuration[0, first): moves each value of configuration[first, size()) into its domain, by
+  // as little as possible. The result is legal.
   virtual void Clamp(int first, absl::Span<int32_t> configuration) const = 0;
   virtual void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const = 0;
-  // The schedule, with its numbers filled in. REQUIRES: the configuration is legal.
+  // The sketch with the configuration filled in. REQUIRES: the configuration is legal.
   virtual Schedule Instantiate(absl::Span<const int32_t> configuration) const = 0;
-  // The configuration of a sensible candidate without any search; legal.
+  // A sensible configuration that needs no search; legal.
   virtual std::vector<int32_t> Default() const = 0;
-  // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a
-  // default.
+  // Whether its kernels call a library. Such a space is chosen by measurement alone, never as a fallback, since the
+  // library may be missing where a package runs.
   virtual bool external() const { return false; }
-  // Legal candidates that are proposed first, before the model has a say: what a rule declared as the prior of its
-  // sketch (Draft::Prior), each algorithm of a library. The most promising first.
+  // Legal configurations that are proposed first, regardless of the model, the most promising first: the prior that a
+  // rule declared for its sketch (Draft::Prior), or each algorithm of a library.
   virtual std::vector<std::vector<int32_t>> Priors() const { return {}; }
 };
 
-// Rewrites that a search may leave out. The direct one is always there: every task has it.
+// Rewrites that a search can exclude. The direct one cannot be excluded.
 inline constexpr const char* kAlgorithms[] = {"attention", "gemm", "rows", "strassen", "winograd"};
 
 // All spaces (rewrites x sketches) of one task on one target.
 class TaskSpace {
  public:
-  // FailedPrecondition if no schedule exists for the task on this target (names the stage). The spaces of the target's
-  // libraries come last; whether the libraries are here is not asked.
+  // FailedPrecondition, naming the stage, if no schedule exists for the task on this target. The spaces of the target's
+  // libraries come last, whether or not the libraries are installed.
   static absl::StatusOr<std::unique_ptr<TaskSpace>> Create(const ComputeDag& dag, const Target& target,
                                                            const DeviceFacts& facts);
-  // The same without some algorithms, of kAlgorithms.
+  // The same without the algorithms of `without`, which are from kAlgorithms.
   static absl::StatusOr<std::unique_ptr<TaskSpace>> CreateWithout(const ComputeDag& dag, const Target& target,
                                                                   const DeviceFacts& facts,
                                                                   const std::vector<std::string>& without);
@@ -74,14 +75,14 @@ class TaskSpace {
   const ComputeDag& dag() const { return dag_; }
   int size() const { return static_cast<int>(spaces_.size()); }
   const Space& space(int i) const { return *spaces_[i]; }
-  // Index of the space of that name, -1 if there is none (records of another version).
+  // Index of the space with that name, -1 if there is none (as with records of another version).
   int Find(const std::string& name) const {
     for (int i = 0; i < size(); ++i)
       if (space(i).name() == name) return i;
     return -1;
   }
-  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, rewrites that
-  // lose digits (schedule/rewrite.h) left out.
+  // The default of the spaces that is best by the analytic estimate. Excludes libraries and, if there is an
+  // alternative, rewrites that lose digits (schedule/rewrite.h).
   Schedule DefaultSchedule() const;
 
  private:
@@ -89,8 +90,8 @@ class TaskSpace {
   std::vector<std::unique_ptr<Space>> spaces_;
 };
 
-// The constructive fallback schedule of a task: used by a build without a record, and as trial 0 of tuning. Correct on
-// any target; the best of the spaces' defaults by the analytic estimate.
+// The fallback schedule of a task: TaskSpace::DefaultSchedule, used by a build without a record and as trial 0 of
+// tuning. Correct on any target.
 absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& target, const DeviceFacts& facts);
 
 }  // namespace diapason

@@ -1,6 +1,6 @@
-// Who may call, and how much at once: what stands in front of all services of a port, for .cc files that speak gRPC.
+// Authentication and limits of calls, shared by all services of a port. To be included only by .cc files that use gRPC.
 //
-// Everything here is decided by a call's headers, before a byte of its message is read (worker/rpc_service.h).
+// Whether a call is admitted is decided by its headers, before any byte of its message is read (worker/rpc_service.h).
 #pragma once
 
 #include <grpcpp/impl/codegen/server_context.h>
@@ -26,27 +26,28 @@ namespace diapason {
 // Who makes a call.
 struct Caller {
   std::string host;             // its address without the port; empty: this process (ServiceHost::in_process)
-  std::string owner;            // name of its token; empty: none is asked for
-  Role needed = Role::kReader;  // by the call
-  // Callers of one key count together. Workers without tokens wait in hundreds of calls, beside tuners of their host.
+  std::string owner;            // name of its token; empty: no token is required
+  Role needed = Role::kReader;  // the role that the call requires
+  // Callers with the same key share one limit. Workers have a key of their own, since without tokens their hundreds of
+  // waiting calls would count against the tuners of the same host.
   std::string key() const { return host + "\n" + owner + (needed == Role::kWorker ? "\nworker" : ""); }
 };
 
 struct GateOptions {
-  // Calls at once of one token from one host, those of workers apart: these often share one token and one host, and
-  // hold two each.
+  // Concurrent calls of one token from one host. Workers have a separate limit: many of them often share one token and
+  // one host, and each holds two calls.
   size_t max_calls_per_peer = 128;
   size_t max_worker_calls_per_peer = 32768;
-  // Bytes that the messages which are being read, and parsed, may have together, each counted with its method's limit.
+  // Total bytes of the messages that are being read or parsed; each message counts as its method's limit.
   size_t max_bytes_in_flight = size_t{256} << 20;
-  // Messages of more than kLargeMessage at once of one token from one host.
+  // Concurrent messages of more than kLargeMessage bytes, of one token from one host.
   size_t max_large_per_peer = 4;
 };
 
-// Methods whose messages may be larger are counted (max_bytes_in_flight).
+// Only methods whose message limit is larger count towards max_bytes_in_flight.
 inline constexpr size_t kLargeMessage = 2 << 20;
 
-// Safe from any thread.
+// Thread-safe.
 class CallGate {
  public:
   explicit CallGate(const ServerCredentials& credentials, GateOptions options = {});
@@ -54,13 +55,13 @@ class CallGate {
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
 
-  // Whether the call may be made. Unauthenticated, PermissionDenied: of the certificate or the token; logged
-  // and counted. ResourceExhausted: this peer has too many calls. After OK, Leave is to be called once.
+  // Admits the call and sets `caller`, or fails. Unauthenticated or PermissionDenied: the certificate or the token is
+  // not accepted; logged and counted. ResourceExhausted: this peer has too many calls. After OK, call Leave once.
   absl::Status Enter(const grpc::ServerContextBase& context, const std::string& method, Role needed, Caller& caller);
   void Leave(const Caller& caller);
 
-  // Calls `read` when a message of up to `bytes` may be read: at once and in this thread, or later from one that
-  // leaves. Afterwards GiveBack is to be called once, with the same.
+  // Calls `read` as soon as a message of up to `bytes` may be read: at once on this thread, or later on a thread that
+  // gives room back. After `read`, call GiveBackRoom once with the same `caller` and `bytes`.
   void TakeRoom(const Caller& caller, size_t bytes, std::function<void()> read);
   void GiveBackRoom(const Caller& caller, size_t bytes);
 

@@ -1,4 +1,4 @@
-// Connections to a tracker, for .cc files that speak gRPC: channels, calls with deadlines, backoff.
+// Connections to a tracker: channels, calls with deadlines, backoff. To be included only by .cc files that use gRPC.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,31 +22,32 @@ namespace diapason {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// To be called before gRPC is used; MakeChannel and ServiceHost do. gRPC writes lines of its own to stderr about faults
-// that it also returns; we say what there is to say. $GRPC_VERBOSITY brings them back.
+// Must be called before gRPC is used; MakeChannel and ServiceHost do so. Turns off gRPC's own messages on stderr, since
+// it returns the same errors and we report them; setting $GRPC_VERBOSITY turns them on again.
 void PrepareGrpc();
 
-// Names a server of this process: the text is an address for MakeChannel, which then connects by a pair of sockets that
-// have no name themselves, so that nobody else can. Safe from any thread.
+// Gives a server of this process a name, which MakeChannel accepts as an address. The connection is a pair of unnamed
+// sockets, so that no other process can connect. Thread-safe.
 std::string NameInProcess(grpc::Server& server);
-// To be called before the server goes; later channels to the name are never connected.
+// Must be called before the server is destroyed; channels made for the name afterwards never connect.
 void ForgetInProcess(const std::string& name);
 
-// Connects when first used, and again whenever the connection breaks. Shows `credentials` (null: plain text and no
-// token), the token with every call. `address`: HOST:PORT, or a name of NameInProcess, which needs no credentials.
+// The channel connects when first used, and again whenever the connection breaks. It uses `credentials` (null: plain
+// text, no token) and sends the token with every call. `address`: HOST:PORT, or a name from NameInProcess, which needs
+// no credentials.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
-// A peer with one address, or several with commas between them: services that take over from each other, of which one
-// at a time answers. Each address has a channel, and so a certificate, of its own. Safe from any thread.
+// A peer with one address, or several separated by commas: services that take over from each other, one of which
+// answers at any time. Each address has its own channel, and therefore its own certificate. Thread-safe.
 class Peer {
  public:
   Peer(const std::string& addresses, const std::shared_ptr<const ClientCredentials>& credentials);
 
   size_t addresses() const { return channels_.size(); }
-  // Number of the address that calls go to.
+  // Index of the address that calls go to.
   size_t current() const { return current_; }
-  // The one of this number did not answer: calls go to the next one, and to the first after the last.
+  // Reports that the address with this index did not answer: calls now go to the next one, after the last to the first.
   void Failed(size_t number) {
     current_.compare_exchange_strong(number, number + 1 < channels_.size() ? number + 1 : 0);
   }
@@ -57,7 +58,7 @@ class Peer {
   std::atomic<size_t> current_{0};
 };
 
-// The stub of `Service` (v1::Tracker) for the address that calls go to. The peer outlives it.
+// The stub of `Service` (v1::Tracker) for the address that calls go to. The peer must outlive it.
 template <typename Service>
 class PeerStub {
  public:
@@ -73,10 +74,10 @@ class PeerStub {
   std::vector<std::unique_ptr<Stub>> stubs_;
 };
 
-// Lets another thread end a call that waits.
+// Lets another thread cancel a waiting call.
 class CallGuard {
  public:
-  // Ends the call in progress and every later one at once.
+  // Cancels the call in progress, and every later one as soon as it starts.
   void CancelAll() {
     MutexLock lock(mutex_);
     cancelled_ = true;
@@ -105,7 +106,7 @@ class CallGuard {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Waiting times between attempts: doubled up to a limit, each drawn from the upper half (jitter).
+// Exponential backoff with jitter: the interval doubles up to a limit, and each wait is drawn from its upper half.
 class Backoff {
  public:
   std::chrono::milliseconds Next() {
@@ -121,33 +122,33 @@ class Backoff {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-// When to call a peer again that did not answer: its next address at once, and after a pause once all of them were
-// tried. One thread at a time; the peer outlives it.
+// When to retry a call to a peer that did not answer: at its next address at once, and after a pause when all addresses
+// have been tried. Used by one thread at a time; the peer must outlive it.
 class PeerRetry {
  public:
-  // `give_up_seconds`: from now on; nothing: never.
+  // `give_up_seconds`: counted from now; nullopt: never give up.
   explicit PeerRetry(Peer& peer, std::optional<double> give_up_seconds = std::nullopt) : peer_(peer) {
     if (!give_up_seconds.has_value()) return;
     give_up_ =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*give_up_seconds));
   }
 
-  // Before each call.
+  // Call before each attempt.
   void Begin() {
     ++attempts_;
     called_ = peer_.current();
   }
-  // The address that was called did not answer.
+  // Call if the address did not answer.
   void NextAddress() { peer_.Failed(called_); }
-  // How long to wait before the next call: zero while there are addresses that were not tried since the last pause.
-  // Nothing: it is time to give up.
+  // How long to wait before the next attempt: zero while some address has not been tried since the last pause. nullopt:
+  // give up.
   std::optional<std::chrono::milliseconds> Pause() {
     if (attempts_ % peer_.addresses() != 0) return std::chrono::milliseconds(0);
     const std::chrono::milliseconds wait = backoff_.Next();
     if (give_up_.has_value() && Clock::now() + wait > *give_up_) return std::nullopt;
     return wait;
   }
-  // After an answer: pauses are short again.
+  // Call after an answer: makes pauses short again.
   void Reset() { backoff_.Reset(); }
 
  private:
@@ -158,12 +159,12 @@ class PeerRetry {
   size_t attempts_ = 0, called_ = 0;
 };
 
-// What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and how to fix
-// it. `what`: "tracker", "service", "server" (either); `address`: as Peer's; `last`: of the last call.
+// The error for a peer that did not answer in time: the reason, found by probing again (worker/tls_probe.h), and how to
+// fix it. `what`: "tracker", "service", or "server" (either); `address`: as for Peer; `last`: status of the last call.
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
-// The network, or the peer, is at fault: the same call may work later.
+// Whether the network or the peer is at fault, so that the same call may succeed later.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }

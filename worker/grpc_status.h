@@ -1,4 +1,5 @@
-// absl::Status and grpc::Status, whose codes are the same numbers. For .cc files that speak gRPC.
+// Converts between absl::Status and grpc::Status, whose codes have the same numbers. To be included only by .cc files
+// that use gRPC.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -1,17 +1,17 @@
-// A gRPC service whose calls are checked by their headers first: a call without the right token ends before a byte of
-// its message is taken, and a message is only parsed when its length and the number of its parts are within the
-// method's limits (16 million empty submessages fit into 32 MiB and need 2 GB once they are parsed). For .cc files that
-// speak gRPC.
+// A gRPC service that checks a call's headers first. A call without a valid token is rejected before any byte of its
+// message is read. A message is parsed only if its length and its number of parts are within the method's limits: 16
+// million empty submessages fit into 32 MiB, but need 2 GB once parsed. To be included only by .cc files that use gRPC.
 //
-// To that end each method, also a unary one, is served as a stream of bytes, which looks the same on the wire; gRPC's
-// own unary methods read and parse a message before anybody is asked. No call holds a thread while it waits.
+// To make this possible, every method, unary ones included, is served as a stream of bytes, which looks the same on the
+// wire. gRPC's own unary methods would read and parse the message before any check. No call occupies a thread while it
+// waits.
 //
 //   class Jobs : public RpcService {
 //     explicit Jobs(std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Jobs", std::move(gate)) {
-//       Unary<GetRequest, Job>("Get", {Role::kReader}, [this](const CallInfo& call, const GetRequest& request,
-//       Reply<Job> reply) {
-//         reply(absl::OkStatus(), Find(request.id()));
-//       });
+//       Unary<GetRequest, Job>("Get", {Role::kReader},
+//                              [this](const CallInfo& call, const GetRequest& request, Reply<Job> reply) {
+//                                reply(absl::OkStatus(), Find(request.id()));
+//                              });
 //     }
 //   };
 #pragma once
@@ -36,43 +36,44 @@ namespace diapason {
 
 // Which threads run the handler of a method.
 enum class Lane {
-  kInline,  // gRPC's own: for what does not block
-  kShort,   // some of the service's own: locks, disk
-  kLong,    // others of its own: seconds
+  kInline,  // gRPC's threads: for handlers that do not block
+  kShort,   // threads of the service for short work: locks, disk
+  kLong,    // other threads of the service, for work that takes seconds
 };
 
 struct MethodRules {
   Role role = Role::kAdmin;
-  size_t max_bytes = 64 << 10;  // of a message
-  size_t max_parts = 4096;      // submessages, texts, and fields that we do not know, of a message
+  size_t max_bytes = 64 << 10;  // per message
+  size_t max_parts = 4096;      // per message: submessages, strings and unknown fields
   Lane lane = Lane::kInline;
 };
 
-// What a handler may know of its call.
+// What a handler knows about its call.
 struct CallInfo {
   Caller caller;
-  // The caller has gone: nobody reads the answer, which is still to be given. Shared with whoever answers later.
+  // Becomes true when the caller disconnects. The handler must still reply, although nobody reads the reply. Shared
+  // with code that replies later.
   std::shared_ptr<const std::atomic<bool>> gone;
 };
 
 class RpcService : public grpc::Service {
  public:
   using Message = google::protobuf::Message;
-  // To be called exactly once, from any thread; before the service ends.
+  // Must be called exactly once, before the service is destroyed; from any thread.
   template <typename Response>
   using Reply = std::function<void(const absl::Status&, Response)>;
 
-  // Takes the messages of a stream, from one thread at a time.
+  // Receives the messages of a stream; called by one thread at a time.
   class Sink {
    public:
     virtual ~Sink() = default;
     virtual absl::Status Add(const Message& message) = 0;
-    virtual absl::Status Finish() = 0;  // after the last
+    virtual absl::Status Finish() = 0;  // after the last message
   };
 
-  // `name`: with its package.
+  // `name`: the full name, with the package.
   RpcService(std::string name, std::shared_ptr<CallGate> gate);
-  // REQUIRES: the server has ended.
+  // REQUIRES: the server has shut down.
   ~RpcService() override;
 
  protected:
@@ -90,7 +91,7 @@ class RpcService : public grpc::Service {
     AddUnary(method, rules, Request::default_instance(), std::move(erased));
   }
 
-  // The handler returns all of the stream.
+  // The handler returns all messages of the stream at once.
   template <typename Request, typename Response>
   void ServerStream(const std::string& method, const MethodRules& rules,
                     std::function<absl::StatusOr<std::vector<Response>>(const CallInfo&, const Request&)> handler) {
@@ -104,7 +105,7 @@ class RpcService : public grpc::Service {
     AddUnary(method, rules, Request::default_instance(), std::move(erased));
   }
 
-  // The answer to a stream that came to its end well is empty.
+  // `open` makes the Sink of a call. The reply to a stream that ends without an error is an empty message.
   template <typename Request>
   void ClientStream(const std::string& method, const MethodRules& rules,
                     std::function<std::unique_ptr<Sink>(const CallInfo&)> open) {
@@ -131,7 +132,7 @@ class RpcService : public grpc::Service {
   void AddClientStream(const std::string& method, const MethodRules& rules, const Message& request,
                        std::function<std::unique_ptr<Sink>(const CallInfo&)> open);
   void Add(std::shared_ptr<const Method> method);
-  // Runs `work` where the rules say.
+  // Runs `work` on a thread of `lane`.
   void Run(Lane lane, std::function<void()> work);
 
   const std::string name_;
@@ -140,8 +141,8 @@ class RpcService : public grpc::Service {
   std::unique_ptr<Threads> short_, long_;
 };
 
-// InvalidArgument when `bytes` cannot be such a message, or has more parts; ResourceExhausted past `max_bytes`. Else
-// `message` is what it holds.
+// Parses `bytes` into `message`. InvalidArgument if they are not a message of this type or have more than
+// `rules.max_parts` parts; ResourceExhausted if there are more than `rules.max_bytes`.
 absl::Status ParseWithin(const grpc::ByteBuffer& bytes, const MethodRules& rules, google::protobuf::Message& message);
 
 }  // namespace diapason

@@ -1,8 +1,8 @@
 // The loop nest: one statement tree for all targets, printed by compiler/codegen.
 //
-// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer, or two:
-// the offset in a shared buffer and the rank of the block of the cluster whose buffer it is. Buffers are known by id
-// (KernelFunc::buffers). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
+// Expressions are those of compiler/tensor. A kLoad has ONE index here, the flat element offset in its buffer, or two:
+// the offset in a shared buffer, and the cluster rank of the block that owns that buffer. Buffers are referred to by id
+// (BufferDecl::id). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace diapason {
 
 enum class Scope : uint8_t {
   kGlobal = 0,  // a parameter of the kernel
-  kShared = 1,  // one copy a block; GPU only
-  kLocal = 2,   // one copy a thread: registers if all accesses become constant by unrolling, else stack / local memory
+  kShared = 1,  // one copy per block; GPU only
+  kLocal = 2,   // one copy per thread: registers if unrolling makes all indices constant, else stack or local memory
 };
 
 enum class ForKind : uint8_t {
   kSerial = 0,
-  kParallel = 1,   // cpu: over threads; the kernel's outermost loop only, it becomes the range [begin, end)
-  kUnroll = 2,     // unrolled whole
+  kParallel = 1,   // cpu: over threads. Only the outermost loop of a kernel, which becomes the range [begin, end)
+  kUnroll = 2,     // unrolled completely
   kVectorize = 3,  // all iterations at once, as a vector of `extent` lanes
   kBlockX = 4,     // GPU: blockIdx.x
   kThreadX = 5,    // GPU: threadIdx.x
-  kCluster = 6,    // GPU: rank of the block in its cluster; blockIdx.x counts clusters where a kernel has them
+  kCluster = 6,    // GPU: rank of the block in its cluster; in a kernel with clusters, kBlockX counts clusters
 };
 
 struct BufferDecl {
@@ -42,15 +42,15 @@ struct BufferDecl {
   Scope scope = Scope::kGlobal;
   int64_t elements = 0;
   bool written = false;  // global: the kernel stores to it
-  int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
-  bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
-  bool apart = false;    // shared: those in place of others leave it alone
-  bool packed = false;   // local, of float16: kept in two bytes and converted where it is read
-  // global: made before a run begins; neither this kernel nor another one writes it during a run
+  int alignment = 0;     // of the start, in bytes (0: element size); parameters are aligned to at least 64
+  bool overlay = false;  // shared: reuses the memory of the kernel's other shared buffers, which are dead by then
+  bool apart = false;    // shared: no overlay reuses its memory
+  bool packed = false;   // local, narrow floats: stored in the narrow type, converted where they are read
+  // global: written before a run begins; neither this kernel nor any other writes it during a run
   bool constant = false;
-  // Shared, on cuda: 16 bytes of place p lie at place p ^ (p / 8 % (swizzle / 16)), so that rows of `swizzle` bytes
-  // (32, 64, 128) and columns of 16 both are in different banks (PTX, "Shared memory matrix layout"); 0: they do not.
-  // Indices count as if they did not.
+  // shared, on cuda: the swizzle of 32, 64 or 128 bytes (PTX, "Shared memory matrix layout"); 0: none. The 16-byte unit
+  // number p is stored as unit p ^ (p / 8 % (swizzle / 16)), so that both a row of `swizzle` bytes and a column of
+  // 16-byte units are spread over different banks. Indices are those before swizzling.
   int swizzle = 0;
 };
 
@@ -58,80 +58,85 @@ struct StmtNode;
 using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only what they change
 
 enum class StmtKind : uint8_t {
-  kFor,               // var in [0, extent): body[0]
-  kSeq,               // body in order
-  kStore,             // buffer[index] = value
-  kIf,                // if (condition) body[0]
-  kAlloc,             // decl lives during body[0]
-  kBarrier,           // all threads of the block; shared memory is visible after it
-  kClusterBarrier,    // all threads of all blocks of the cluster; their shared memory is visible to each other after it
-  kLet,               // var = value (int64) during body[0]
-  kComment,           // text for people, printed on its own line
-  kCommit,            // the asynchronous stores of this thread since the last commit are one group
-  kLaunchDependents,  // cuda: the next kernel may start once all threads of all blocks have come here or ended
-  kWait,              // until at most `extent` of this thread's groups are unfinished
-  // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`,
-  // then its 4 and 2 registers of factors. Factors of fewer than 32 bits lie together in int32 elements, the first one
-  // in the lowest bits.
+  kFor,             // var in [0, extent): body[0]
+  kSeq,             // body in order
+  kStore,           // buffer[index] = value
+  kIf,              // if (condition) body[0]
+  kAlloc,           // decl lives during body[0]
+  kBarrier,         // of all threads of the block, which then see each other's writes to shared memory
+  kClusterBarrier,  // of all threads of all blocks of the cluster, which then see each other's writes to shared memory
+  kLet,             // var = value (int64) during body[0]
+  kComment,         // printed on its own line
+  kCommit,          // makes one group of this thread's asynchronous stores since the last commit
+  kLaunchDependents,  // cuda: the next kernel may start once all threads of all blocks have executed this or exited
+  kWait,              // waits until at most `extent` of this thread's groups are unfinished
+  // Warp MMA of 16 x 8 x depth (tensor_intrinsic.h). operands: the 4 indices of this lane's accumulators in `buffer`,
+  // its 4 registers of row factors and its 2 registers of column factors. Factors of fewer than 32 bits are packed into
+  // int32 elements, the first one in the lowest bits.
   kMma,
-  // buffer[index, index + extent) = this lane's registers of `extent` matrices of 8 rows of 16 bytes in shared memory,
-  // loaded by the warp: `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane
-  // l gets word l % 4 of row l / 4 of each; `transposed`: elements 2 * (l % 4) and the next of column l / 4 (16 bits).
+  // Loads `extent` matrices of 8 rows of 16 bytes from shared memory by the whole warp (ldmatrix), this lane's
+  // registers into buffer[index, index + extent). In lane l, `value` is the load of the first element of row l % 8 of
+  // matrix l / 8. Of each matrix, lane l receives word q = l % 4 of row l / 4; if `transposed`, the 16-bit elements
+  // 2q and 2q + 1 of column l / 4.
   kLoadMatrix,
-  // buffer[index] = `value`, a load of registers, as lane operands[0] of the warp has it; all its lanes come here at
-  // once.
+  // buffer[index] = `value`, a load from registers, as lane operands[0] of the warp evaluates it. All lanes execute it
+  // together.
   kShuffle,
-  kPack,        // buffer[index] = the factors of operands, the first one in the lowest bits
-  kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load,
-                // and those behind it
-  // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this
-  // lane's extent / 2 sums, buffer[index, ...) or at `sums`: as kMma does for each 8 columns in turn. operands = its 4
-  // registers of factors of the rows, [their small parts,] loads of the first column's first factor and [of its small
-  // part] in shared memory, those in brackets where the intrinsic has parts. Columns lie there as `columns` says; with
-  // rows.stride > 0 the 64 rows lie in shared memory too, and in place of registers stands a load of the first row's
-  // first factor.
+  kPack,        // buffer[index] = the factors of `operands` packed into one word, the first one in the lowest bits
+  kSmallParts,  // buffer[index, index + extent) = the low parts (residuals) that TensorFloat-32 drops from `extent`
+                // consecutive elements, of which `value` loads the first
+  // Asynchronous warpgroup MMA of 64 x extent x depth. The result is added to this lane's extent / 2 accumulators,
+  // which are at `sums` or in buffer[index, ...), with the layout of kMma for each 8 columns in turn. The four warps
+  // share the columns. operands, those in brackets only if the intrinsic has parts:
+  // - this lane's 4 registers of row factors [and their low parts]; if rows.stride > 0, a load of the first factor of
+  //   the first row instead, since the 64 rows are in shared memory, laid out as `rows` says;
+  // - a load of the first factor of the first column [and one of its low part] in shared memory; `columns` has the
+  //   layout.
   kGroupMma,
   kGroupSync,  // orders kGroupMma and other accesses: `sync`
-  // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it.
-  // operands: none, then all threads of the block copy together, and see it behind the next barrier; or a load of the
-  // barrier in shared memory at which the copy arrives: the thread that runs this asks for it, and any thread sees it
-  // behind its kMbarrier::kWait.
+  // Copies `extent` consecutive elements of global memory, of which `value` loads the first, to shared buffer[index,
+  // index + extent). Without operands, all threads of the block copy together, and the data is visible after the next
+  // barrier. Else operands[0] loads the mbarrier in shared memory that the copy signals: the executing thread alone
+  // starts the copy, and each thread sees the data after its MbarrierOp::kWait.
   kBulkCopy,
-  kMbarrier,  // at an mbarrier (PTX), where bulk copies or threads arrive: `mbarrier`
+  kMbarrier,  // an operation `mbarrier` on an mbarrier (PTX), at which bulk copies or threads arrive
 };
 
 enum class MbarrierOp : uint8_t {
-  kInit,    // by one thread, before all else: `extent` barriers from the one that operands[0] loads on, each passed by
-            // the arrival of a copy, or by `value` threads
-  kWait,    // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value, or the
-            // threads have for the n-th time. One copy at a time is under way to each
-  kArrive,  // of this thread at the barrier of operands[0]: those who wait there see what it has done. No thread
-            // arrives again before the others have
+  kInit,  // initializes `extent` consecutive barriers, of which operands[0] loads the first. By one thread, before any
+          // other use. A phase of a barrier completes when a copy arrives, or `value` threads
+  kWait,  // waits at the barrier of operands[0] for the end of its phase n (counted from 0), where n % 2 == `value`. A
+          // barrier has at most one copy in flight
+  kArrive,  // this thread arrives at the barrier of operands[0]; threads that wait there then see its writes. No thread
+            // arrives again before all others have arrived
 };
 
 enum class GroupSync : uint8_t {
-  kBegin,    // the sums and factors in registers are ready
-  kCommit,   // the products since the last commit are one group
-  kWait,     // until at most `extent` groups are unfinished: their sums (all of `sums`) may be read, their factors
-             // overwritten
-  kPublish,  // what this thread has stored to shared memory is visible to products behind the next barrier
+  kBegin,   // the accumulators and factors in registers are ready to be used by kGroupMma (wgmma.fence)
+  kCommit,  // makes one group of the products since the last commit
+  kWait,    // waits until at most `extent` groups are unfinished. The accumulators of the finished ones (all of `sums`)
+            // may then be read, and their factors overwritten
+  kPublish,  // makes this thread's stores to shared memory visible to products after the next barrier
 };
 
-// How the rows or columns of a factor lie in shared memory for products by warpgroups: runs of `width` elements one
-// after the other, the 8 of a core matrix first. Along k, a run is of k, the next run that of the next row, and the
-// next k of the same row are `stride` elements on; else a run is of rows, the next one of the same rows at the next k,
-// and the next rows are `stride` elements on. Runs of more than 16 bytes lie in a swizzled buffer.
+// Layout in shared memory of the rows (or columns) of a warpgroup MMA operand, as core matrices. The unit is a run of
+// `width` consecutive elements:
+// - along_k: a run holds `width` values of k of one row. The next run belongs to the next row; the next `width` values
+//   of k of the same row are `stride` elements further on.
+// - else: a run holds `width` rows at one k. The next run holds the same rows at the next k; the next `width` rows are
+//   `stride` elements further on.
+// Runs of more than 16 bytes are in a swizzled buffer.
 struct CoreMatrices {
   int64_t width = 0;
   int64_t stride = 0;
   bool along_k = true;
-  // Elements from the first row at the first k to row `row` at element `k`.
+  // Offset of element (row, k) from element (0, 0), in elements.
   int64_t At(int64_t row, int64_t k) const {
     return along_k ? k / width * stride + row * width + k % width : row / width * stride + k * width + row % width;
   }
 };
 
-// The element types of a product's operands, of those that its intrinsic takes.
+// The element types of the operands of an MMA, each of those that its intrinsic accepts.
 struct FactorTypes {
   DType rows = DType::kFloat32, columns = DType::kFloat32;
 };
@@ -141,18 +146,18 @@ struct StmtNode {
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
   int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier
-  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
+  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
   int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
   Expr index{};        // kStore, kLoadMatrix, kPack, kSmallParts, kGroupMma, kBulkCopy: flat element offset
   Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kMbarrier
-  bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
+  bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};             // kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
-  std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): elements of `buffer`
+  std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): accumulators, elements of `buffer`
   TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
   FactorTypes factors{};                    // kMma, kGroupMma
   bool transposed = false;                  // kLoadMatrix
-  bool from_zero = false;                   // kMma, kGroupMma: the sums are the product alone
+  bool from_zero = false;                   // kMma, kGroupMma: overwrites the accumulators instead of adding to them
   CoreMatrices columns{}, rows{};           // kGroupMma
   GroupSync sync = GroupSync::kBegin;       // kGroupSync
   MbarrierOp mbarrier = MbarrierOp::kInit;  // kMbarrier
@@ -161,20 +166,20 @@ struct StmtNode {
   std::vector<Stmt> body{};
 };
 
-// The name with '_' for what no identifier may have: names of kernels, buffers and variables.
+// Makes a C identifier of the name of a kernel, buffer or variable: '_' replaces every character that is not allowed.
 std::string Identifier(std::string name);
 
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
 Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
 Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
-Stmt MakeIf(Expr condition, Stmt body);  // a true condition gives the body, a false one nothing (null)
+Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is constant true, null if constant false
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier();
 Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> operands, bool from_zero);
-// Into `buffer`, from `index` on; `value` is the load of this lane's row.
+// Loads into `buffer` from `index` on; `value` is the load of this lane's row (kLoadMatrix).
 struct MatrixLoad {
   TensorMode tensor;
   int buffer;
@@ -187,15 +192,15 @@ Stmt MakeLoadMatrix(MatrixLoad load);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
-// `sums`: elements of `buffer` to which products are added, two for 8 columns. 3xTF32, whose sums are apart, has a
-// buffer of its own instead, from `index` on.
+// `sums`: this lane's accumulators, elements of `buffer`, 4 for each 8 columns. 3xTF32, whose products have a separate
+// buffer, uses the elements of that `buffer` from `index` on instead.
 struct GroupMma {
   TensorMode tensor;
   FactorTypes factors{};
   int buffer;
   std::vector<Expr> sums{};
   Expr index{};            // 3xTF32
-  int64_t columns = 0;     // 3xTF32; else as `sums` say
+  int64_t columns = 0;     // 3xTF32; else the number follows from `sums`
   bool from_zero = false;  // 3xTF32
   std::vector<Expr> operands;
   CoreMatrices column_matrices;
@@ -204,7 +209,7 @@ struct GroupMma {
 Stmt MakeGroupMma(GroupMma product);
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
-// `arrival` may be null: no barrier.
+// `arrival`: the load of the mbarrier that the copy signals; may be null (kBulkCopy).
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
 Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t threads = 1);
 Stmt MakeMbarrierArrive(Expr barrier);
@@ -213,25 +218,26 @@ Stmt MakeCommit();
 Stmt MakeLaunchDependents();
 Stmt MakeWait(int64_t unfinished);
 
-// One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the
-// one threadIdx.x (a loop of smaller extent than `threads` is guarded by the lowering already).
+// One kernel. Thread and block loops are ordinary kFor nodes in `body`. All kThreadX loops of a kernel are bound to the
+// same threadIdx.x; lowering guards those whose extent is smaller than `threads`.
 struct KernelFunc {
   std::string name;
   std::vector<BufferDecl> params;  // global buffers, in order of the parameters
   Stmt body;
-  int64_t blocks = 1;   // all blocks, those of clusters one by one; extent of the parallel loop on cpu
+  int64_t blocks = 1;   // number of blocks, with clusters all blocks of all clusters; on cpu the parallel loop's extent
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
-  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended (early_start.h);
-  // codegen puts the wait for that one where every thread passes, before the first access to a parameter that is not
+  // cuda: programmatic dependent launch. The kernel may start before the previous one has ended (early_start.h).
+  // Codegen makes every thread wait for the previous kernel before its first access to a parameter that is not
   // constant.
   bool overlap = false;
-  // Not null: no loops but a call of a library on `params`, in order of its operands; `body` is null.
+  // If not null, the kernel is a library call instead of loops: `body` is null, and `params` are the call's operands in
+  // order.
   std::shared_ptr<const LibraryCall> library;
 };
 
-// A lowered task: the kernels in order. Buffer ids of params are shared by all kernels; `buffers` describes each.
+// A lowered task: its kernels in order. All kernels use the same ids for parameters; `buffers` describes each id.
 struct LoweredProgram {
   struct Buffer {
     BufferDecl decl;
@@ -244,11 +250,11 @@ struct LoweredProgram {
   std::vector<KernelFunc> kernels;
 };
 
-// True if `is` holds for the statement or one below it.
+// Whether `is` holds for the statement or any statement below it.
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
-// Whether the expression, if there is one, loads from a buffer that `from` holds for.
+// Whether the expression loads from a buffer for which `from` holds; false if the expression is null.
 bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from);
-// The statement around another body.
+// A copy of the statement with another body.
 Stmt WithBody(const StmtNode& stmt, std::vector<Stmt> body);
 
 std::string ToString(const Stmt& stmt);
