@@ -90,13 +90,18 @@ def folded(name, dtype):
     return model.to(dtype)
 
 
+# Hugging Face's names for the options of our networks.
+HUGGING_FACE = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
+                "intermediate": "intermediate_size"}
+
+
 def transformer(name, attention, dtype, batch):
     """A call of one of Hugging Face's with random weights and that implementation of attention."""
     import transformers
     torch.manual_seed(0)
     kinds = {"bert-base": (transformers.BertModel, transformers.BertConfig, {}),
              "bert-large": (transformers.BertModel, transformers.BertConfig,
-                            {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}),
+                            {HUGGING_FACE[option]: value for option, value in cases.BERT_LARGE.items()}),
              "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config, {}),
              "gpt2-decode": (transformers.GPT2LMHeadModel, transformers.GPT2Config, {})}
     model, config, sizes = kinds[name]
@@ -104,26 +109,19 @@ def transformer(name, attention, dtype, batch):
     network = model._from_config(config(use_cache=decode, **sizes), attn_implementation=attention).eval().to("cuda", dtype)
     tokens = torch.randint(0, 30000, (batch, 1 if decode else 128), device="cuda")
     if decode:
-        return functools.partial(decode_one, network, tokens, dtype)
+        past = torch.randn(1, network.config.n_head, 512, network.config.n_embd // network.config.n_head, device="cuda", dtype=dtype)
+        return functools.partial(decode_one, network, tokens, past)
     inputs = {"input_ids": tokens}
     if name.startswith("bert"):
         inputs |= {"attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
     return lambda: network(**inputs)
 
 
-@functools.cache
-def past_of(heads, size, dtype):
-    """Keys, or values, of 512 tokens."""
-    return torch.randn(1, heads, 512, size, device="cuda", dtype=dtype)
-
-
-def decode_one(network, tokens, dtype):
-    """One token behind those of a cache, which is as it was at each call."""
+def decode_one(network, tokens, past):
+    """One token behind a cache that starts anew at each call; `past`: the keys, and the values, of every layer."""
     import transformers
-    config = network.config
-    past = past_of(config.n_head, config.n_embd // config.n_head, dtype)
     cache = transformers.DynamicCache()
-    for layer in range(config.n_layer):
+    for layer in range(network.config.n_layer):
         cache.update(past, past, layer)
     return network(input_ids=tokens, past_key_values=cache, use_cache=True)
 

@@ -19,12 +19,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "bench/evaluate.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/reference.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
-#include "compiler/runtime/executable.h"
 #include "scheduler/space.h"
 
 namespace diapason {
@@ -86,22 +86,8 @@ std::map<int, Array> Inputs(const ComputeDag& dag) {
 
 absl::StatusOr<Array> Evaluate(Device& device, const Program& program, const ComputeDag& dag,
                                const std::map<int, Array>& inputs) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Executable::Create(device, program));
-  RETURN_IF_ERROR(executable->AllocateRest());
-  for (const auto& [id, array] : inputs) {
-    const int buffer = executable->BufferOfStage(id);
-    if (buffer < 0) continue;
-    RETURN_IF_ERROR(
-        device.CopyIn(*executable->buffer(buffer), array.data.data(), static_cast<int64_t>(array.data.size())));
-  }
-  RETURN_IF_ERROR(executable->RunPrologue());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable->MakePlan());
-  RETURN_IF_ERROR(plan->Run());
-  const int id = dag.outputs()[0];
-  Array values(dag.stage(id).dtype, dag.stage(id).shape());
-  RETURN_IF_ERROR(device.CopyOut(values.data.data(), *executable->buffer(executable->BufferOfStage(id)),
-                                 static_cast<int64_t>(values.data.size())));
-  return values;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, program, inputs));
+  return RunForOutput(device, *executable, dag);
 }
 
 absl::StatusOr<Array> InFloat64(const ComputeDag& dag, const std::map<int, Array>& inputs) {

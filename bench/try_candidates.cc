@@ -21,14 +21,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "bench/evaluate.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/reference.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
-#include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
+#include "compiler/tensor/compare.h"
 #include "scheduler/space.h"
 
 namespace diapason {
@@ -95,39 +96,23 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   return absl::OkStatus();
 }
 
-// With the same contents of every placeholder of the dag, whatever else the program has.
-absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Program& program, const ComputeDag& dag) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device, program));
-  RETURN_IF_ERROR(executable->AllocateRest());
+// The same for every candidate.
+std::map<int, Array> Inputs(const ComputeDag& dag) {
+  std::map<int, Array> inputs;
   for (int id : dag.inputs()) {
-    const int index = executable->BufferOfStage(id);
-    if (index < 0) continue;
-    Array array(dag.stage(id).dtype, dag.stage(id).shape());
     const Stage& stage = dag.stage(id);
-    const bool bytes = BytesOf(stage.dtype) == 1 && stage.dtype != DType::kBool && stage.valid_max == 0;
-    const int64_t low = stage.dtype == DType::kInt8 ? -128 : 0;
-    FillRandom(array, static_cast<uint64_t>(id) + 1, bytes ? low : stage.valid_min,
-               bytes ? low + 255 : stage.valid_max);
-    RETURN_IF_ERROR(
-        device.CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
+    Array& array = inputs[id] = Array(stage.dtype, stage.shape());
+    IntegerRange range{stage.valid_min, stage.valid_max};
+    if (IsByte(stage.dtype)) range = DrawnIntegers(dag, id);
+    FillRandom(array, static_cast<uint64_t>(id) + 1, range.low, range.high);
   }
-  RETURN_IF_ERROR(executable->RunPrologue());
-  return executable;
+  return inputs;
 }
 
-absl::StatusOr<Array> Output(Device& device, Executable& executable, const ComputeDag& dag) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable.MakePlan());
-  RETURN_IF_ERROR(plan->Run());
-  const int id = dag.outputs()[0];
-  Array values(dag.stage(id).dtype, dag.stage(id).shape());
-  RETURN_IF_ERROR(device.CopyOut(values.data.data(), *executable.buffer(executable.BufferOfStage(id)),
-                                 static_cast<int64_t>(values.data.size())));
-  return values;
-}
-
-absl::Status Measure(Device& device, const ComputeDag& dag, const Array& expected, const Line& line) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program, dag));
-  ASSIGN_OR_RETURN(const Array got, Output(device, *executable, dag));
+absl::Status Measure(Device& device, const ComputeDag& dag, const std::map<int, Array>& inputs, const Array& expected,
+                     const Line& line) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program, inputs));
+  ASSIGN_OR_RETURN(const Array got, RunForOutput(device, *executable, dag));
   double largest = 1e-30, error = 0;
   for (int64_t i = 0; i < got.elements(); ++i) {
     largest = std::max(largest, std::abs(expected.at(i)));
@@ -166,17 +151,19 @@ absl::Status Run(const Arguments& arguments) {
     });
   for (std::thread& compiler : compilers) compiler.join();
 
+  std::map<int, Array> inputs;
   Array expected;
   if (device.ok()) {
+    inputs = Inputs(task->dag);
     ASSIGN_OR_RETURN(const Program program, CompileReference(task->dag, target));
-    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, task->dag));
-    ASSIGN_OR_RETURN(expected, Output(**device, *executable, task->dag));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, inputs));
+    ASSIGN_OR_RETURN(expected, RunForOutput(**device, *executable, task->dag));
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     std::printf("%3zu ", i);
     std::string problem = lines[i].problem;
     if (problem.empty() && device.ok())
-      problem = std::string(Measure(**device, task->dag, expected, lines[i]).message());
+      problem = std::string(Measure(**device, task->dag, inputs, expected, lines[i]).message());
     const Program& program = lines[i].program;
     for (size_t k = 0; k < program.kernels.size(); ++k) {
       const Kernel& kernel = program.kernels[k];

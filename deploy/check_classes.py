@@ -9,9 +9,10 @@ EXCEPTIONS names those that are larger still. --all prints the counts of every c
 """
 import bisect
 import collections
-import pathlib
 import re
 import sys
+
+from reporting import report, root_of
 
 METHODS, LINES = 25, 400
 FOLDERS = ("api", "base", "cli", "compiler", "costmodel", "db", "examples", "include", "python", "runtime", "scheduler", "service", "ui", "worker")
@@ -315,15 +316,12 @@ def problems(root):
 
 def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--all"]
-    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
+    root = root_of(arguments)
     if "--all" in sys.argv:
         for class_ in sorted(read(root)[0], key=lambda class_: (-len(class_.methods), -class_.lines)):
             print(f"{len(class_.methods):4} methods {class_.lines:5} lines  {class_.path.relative_to(root)} {class_.name}")
         return 0
-    found = problems(root)
-    for problem in found:
-        print(problem)
-    return 1 if found else 0
+    return report(problems(root))
 
 
 if __name__ == "__main__":

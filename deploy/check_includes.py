@@ -6,11 +6,11 @@ include itself. A folder below one of the table belongs to it unless it has a ro
 allows and nobody includes is an error as well, and so are folders that include each other in a circle.
 """
 import collections
-import pathlib
 import re
 import sys
 
 import includes
+from reporting import report, root_of
 
 TABLE = "docs/architecture.md"
 SUFFIXES = (".c", ".cc", ".h", ".hpp")
@@ -90,11 +90,7 @@ def problems(root):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    found = problems(root)
-    for problem in found:
-        print(problem)
-    return 1 if found else 0
+    return report(problems(root_of(sys.argv[1:])))
 
 
 if __name__ == "__main__":

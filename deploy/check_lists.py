@@ -4,9 +4,10 @@
 Every .cc, .c, .cpp and .proto file under the source folders must be named, by its path relative to the folder, in the
 CMakeLists.txt of its own folder or of one above it. Also the other way round: a listed file must exist.
 """
-import pathlib
 import re
 import sys
+
+from reporting import report, root_of
 
 FOLDERS = ("api", "base", "cli", "compiler", "costmodel", "db", "examples", "proto", "python", "runtime", "scheduler", "service", "ui", "worker", "tests", "bench")
 SUFFIXES = (".cc", ".c", ".cpp", ".proto")
@@ -42,11 +43,7 @@ def unlisted(root):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    problems = unlisted(root)
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
+    return report(unlisted(root_of(sys.argv[1:])))
 
 
 if __name__ == "__main__":

@@ -125,7 +125,6 @@ absl::Status RunContext::Run(absl::Span<const CallerBuffer> inputs, absl::Span<c
   RETURN_IF_ERROR(Prepare());
   RETURN_IF_ERROR(CheckBuffers(inputs, true));
   RETURN_IF_ERROR(CheckBuffers(outputs, false));
-  RETURN_IF_ERROR(CheckValues(inputs));
   const auto lock = Lock(*package_, owned_device_ == nullptr);
   return padded_ ? RunPadded(inputs, outputs) : RunExact(inputs, outputs);
 }
@@ -142,6 +141,7 @@ absl::Status RunContext::CheckValues(absl::Span<const CallerBuffer> inputs) cons
 }
 
 absl::Status RunContext::RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+  RETURN_IF_ERROR(CheckValues(inputs));
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].data != nullptr && inputs[i].data != inputs_[i].data)
       RETURN_IF_ERROR(device_.CopyIn(runner_->input(static_cast<int>(i)), inputs[i].data, inputs_[i].bytes));

@@ -10,7 +10,7 @@
 
 namespace diapason {
 
-// Values for every input, by name, as the measuring of tasks draws them (runtime/fill.h).
+// Values for every input, by name: floats uniform in [-1, 1), integers from DrawnIntegers (compiler/tensor/compare.h).
 std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed);
 // The same for inputs of the given sizes instead of the plan's. A mask is 1 everywhere.
 std::map<std::string, Array> RandomInputs(const PackageManifest& plan, const SymbolSizes& given, uint64_t seed);

@@ -105,13 +105,10 @@ absl::Status ValidateIndices(const Network& network, const Node& node) {
   const bool tuples = node.op == "gather_nd";  // the last axis has an index for each of several axes
   const int64_t axis = node.attributes.Int(tuples ? "batch_dims" : "axis", 0),
                 width = tuples ? indices.type.shape.back() : 1;
-  for (int64_t i = 0, n = indices.type.elements(); i < n; ++i) {
-    const int64_t extent = shape[(axis < 0 ? axis + rank : axis) + i % width], index = indices.data->int_at(i);
-    if (index < -extent || index >= extent)
-      return absl::InvalidArgumentError(
-          absl::StrCat("node '", node.name, "': index ", index, " is outside of an axis of ", extent));
-  }
-  return absl::OkStatus();
+  const auto first = shape.begin() + (axis < 0 ? axis + rank : axis);
+  const absl::Status inside = CheckIndices(*indices.data, {first, first + width});
+  if (inside.ok()) return inside;
+  return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "': ", inside.message()));
 }
 
 absl::Status ValidateNode(const Network& network, const Node& node, const std::vector<bool>& known) {
@@ -140,6 +137,15 @@ absl::Status ValidateNode(const Network& network, const Node& node, const std::v
 }
 
 }  // namespace
+
+absl::Status CheckIndices(const Array& indices, const std::vector<int64_t>& extents) {
+  for (int64_t i = 0, n = indices.elements(); i < n; ++i) {
+    const int64_t index = indices.int_at(i), extent = extents[i % static_cast<int64_t>(extents.size())];
+    if (index >= -extent && index < extent) continue;
+    return absl::InvalidArgumentError(absl::StrCat("index ", index, " is outside of an axis of ", extent));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Network::Validate() const {
   std::vector<bool> known(tensors.size(), false);

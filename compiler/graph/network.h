@@ -102,4 +102,8 @@ struct Network {
   std::string ToString() const;
 };
 
+// InvalidArgument names the first index that is outside. Row by row, element d of the last axis is one of an axis of
+// extents[d]; with one extent all are of that axis. Negative ones count from the end.
+absl::Status CheckIndices(const Array& indices, const std::vector<int64_t>& extents);
+
 }  // namespace diapason

@@ -38,15 +38,6 @@ void FillNarrow(Array& array, float most, Random& random) {
     array.as<uint16_t>()[i] = FloatToNarrow(array.dtype, std::min(SignedUnit(random.Next()), most));
 }
 
-bool HasNoRange(DType dtype, int64_t valid_min, int64_t valid_max) {
-  return IsByte(dtype) && valid_min == 0 && valid_max == 0;
-}
-
-void FillBytes(Array& array, uint64_t seed) {
-  const bool is_signed = array.dtype == DType::kInt8;
-  FillRandom(array, seed, is_signed ? -128 : 0, is_signed ? 127 : 255);
-}
-
 }  // namespace
 
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_max) {
@@ -101,10 +92,9 @@ absl::Status FillForMeasuring(Executable& executable, uint64_t seed) {
     }
     Array values(buffers[i].dtype, {buffers[i].elements});
     const uint64_t own_seed = Random(seed * 0x100000001b3ull + i).Next();
-    if (HasNoRange(buffers[i].dtype, buffers[i].valid_min, buffers[i].valid_max))
-      FillBytes(values, own_seed);
-    else
-      FillRandom(values, own_seed, buffers[i].valid_min, buffers[i].valid_max);
+    IntegerRange range{buffers[i].valid_min, buffers[i].valid_max};
+    if (IsByte(buffers[i].dtype)) range = DrawnIntegers(buffers[i].dtype, range.low, range.high);
+    FillRandom(values, own_seed, range.low, range.high);
     RETURN_IF_ERROR(executable.device().CopyIn(*to, values.data.data(), buffers[i].bytes()));
   }
   return absl::OkStatus();

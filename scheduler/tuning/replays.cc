@@ -13,21 +13,18 @@ void Replays::Put(int task, TuningRecord record) {
 }
 
 std::optional<TuningRecord> Replays::Take(int task, uint64_t configuration_hash) {
-  const auto known = records_.find({task, configuration_hash});
-  if (known == records_.end()) return std::nullopt;
-  TuningRecord record = std::move(known->second);
-  records_.erase(known);
+  auto node = records_.extract({task, configuration_hash});
+  if (node.empty()) return std::nullopt;
+  TuningRecord record = std::move(node.mapped());
   --left_[task];
   if (record.verified != Verified::kUnknown) taken_[record.id] = record;
   return record;
 }
 
 std::optional<TuningRecord> Replays::TakeVerdict(int64_t record) {
-  const auto known = taken_.find(record);
-  if (known == taken_.end()) return std::nullopt;
-  TuningRecord taken = std::move(known->second);
-  taken_.erase(known);
-  return taken;
+  auto node = taken_.extract(record);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
 }
 
 absl::StatusOr<int64_t> BeginningOf(const std::vector<int64_t>& runs, History& history) {

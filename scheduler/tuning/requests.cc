@@ -18,11 +18,9 @@ absl::Status Requests::Submit(std::vector<Pending> pending) {
 }
 
 std::optional<Pending> Requests::Take(int64_t id) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return std::nullopt;
-  Pending pending = std::move(found->second);
-  pending_.erase(found);
-  return pending;
+  auto node = pending_.extract(id);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
 }
 
 std::vector<int> Requests::GiveUpVerifications() {

@@ -1,5 +1,4 @@
 """deploy/check_classes.py: classes with too many methods or lines are found, however they are written."""
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -8,9 +7,8 @@ import tempfile
 import unittest
 
 DEPLOY = pathlib.Path(os.environ["DIAPASON_DEPLOY"])
-SPEC = importlib.util.spec_from_file_location("check_classes", DEPLOY / "check_classes.py")
-check_classes = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(check_classes)
+sys.path.insert(0, str(DEPLOY))
+import check_classes
 
 HARD = """#pragma once
 #define BODY(name) class name { \\

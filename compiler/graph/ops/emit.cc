@@ -14,9 +14,13 @@ Expr Wide(DagBuilder& builder, int stage, Vars indices) {
   return IsNarrowFloat(load->dtype) ? diapason::Cast(DType::kFloat32, load) : load;
 }
 
+Expr FromEnd(const Expr& index, int64_t extent) {
+  const Expr at = diapason::Cast(DType::kInt64, index);
+  return Select(Lt(at, IntImm(0)), Add(at, IntImm(extent)), at);
+}
+
 Expr PlaceOnAxis(DagBuilder& builder, int indices, Vars at, int64_t extent) {
-  const Expr index = diapason::Cast(DType::kInt64, Raw(builder, indices, std::move(at)));
-  const Expr place = Select(Lt(index, IntImm(0)), Add(index, IntImm(extent)), index);
+  const Expr place = FromEnd(Raw(builder, indices, std::move(at)), extent);
   return builder.stage(indices).constant ? place : Max(Min(place, IntImm(extent - 1)), IntImm(0));
 }
 

@@ -19,8 +19,10 @@ using Vars = std::vector<Expr>;
 Expr Wide(DagBuilder& builder, int stage, Vars indices);
 // An element as it is stored: for operators that move data.
 Expr Raw(DagBuilder& builder, int stage, Vars indices);
-// An element of a tensor of indices, as a place on an axis of that extent: int64, negative ones counted from the end,
-// and, unless the indices are constants (CheckIndices has seen those), limited to places that exist.
+// An index as int64, with negative ones counted from the end of an axis of that extent.
+Expr FromEnd(const Expr& index, int64_t extent);
+// An element of a tensor of indices, FromEnd, limited to places that exist unless the indices are constants, which
+// Network::Validate checks.
 Expr PlaceOnAxis(DagBuilder& builder, int indices, Vars at, int64_t extent);
 // A literal of any type.
 Expr Literal(double value, DType dtype);

@@ -25,11 +25,6 @@ void LimitIndices(DagBuilder& b, int stage, int64_t extent) {
   indices.valid_max = extent - 1;
 }
 
-Expr FromEnd(const Expr& index, int64_t extent) {
-  Expr at = diapason::Cast(DType::kInt64, index);
-  return Select(Lt(at, IntImm(0)), Add(at, IntImm(extent)), at);
-}
-
 absl::StatusOr<TensorType> InferGatherElements(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireIndices(args));
   const std::vector<int64_t>&x = args.inputs[0].shape, &indices = args.inputs[1].shape;

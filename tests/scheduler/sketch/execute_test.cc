@@ -12,6 +12,7 @@
 #include "scheduler/space.h"
 #include "tests/paths.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/guard.h"
 
 namespace diapason {
@@ -177,15 +178,13 @@ TEST_P(ExecuteTest, EveryBlockOfAClusterReadsItsOwnColumns) {
     for (const int tiles : {1, 2, 3, 5})
       for (const int cluster : {2, 3, 4}) {
         std::vector<int32_t> configuration = space.Default();
-        for (int h = 0; h < space.size(); ++h) {
-          const std::string& name = space.hole_name(h);
-          const bool columns = name == "i1.tiles" || name == "n.tiles";
-          if (!columns && name != "cluster") continue;
-          const int wanted = columns ? tiles : cluster;
+        for (const auto& [name, value] : {std::pair("i1.tiles", tiles), {"n.tiles", tiles}, {"cluster", cluster}}) {
+          const int h = testing::HoleOf(space, name);
+          if (h < 0) continue;
           std::vector<int32_t> domain;
           space.Domain(h, configuration, &domain);
-          if (std::find(domain.begin(), domain.end(), wanted) == domain.end()) continue;
-          configuration[h] = wanted;
+          if (std::find(domain.begin(), domain.end(), value) == domain.end()) continue;
+          configuration[h] = value;
           if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(configuration));
         }
         SCOPED_TRACE(testing::Describe("product", space, run++, configuration));

@@ -12,12 +12,7 @@ ImportValue Nothing() { return KnownValue(Array(DType::kFloat32, {}), ""); }
 
 absl::Status CheckIndices(const ImportValue& indices, const std::vector<int64_t>& extents) {
   if (!indices->value || IsFloat(indices->type.dtype)) return absl::OkStatus();
-  for (int64_t i = 0, n = indices->type.elements(); i < n; ++i) {
-    const int64_t index = indices->value->int_at(i), extent = extents[i % static_cast<int64_t>(extents.size())];
-    if (index >= -extent && index < extent) continue;
-    return absl::InvalidArgumentError(absl::StrCat("index ", index, " is outside of an axis of ", extent));
-  }
-  return absl::OkStatus();
+  return diapason::CheckIndices(*indices->value, extents);
 }
 
 absl::StatusOr<int64_t> NormalAxis(int64_t axis, const ImportValue& x) {

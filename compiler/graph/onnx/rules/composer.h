@@ -18,8 +18,7 @@ inline int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->typ
 // An axis of x counted from the front; InvalidArgument if it is outside.
 absl::StatusOr<int64_t> NormalAxis(int64_t axis, const ImportValue& x);
 
-// Indices that are known must lie inside; others are a matter of those who feed the network. Row by row, element d of
-// the last axis is one of an axis of extents[d]; with one extent all are of that axis.
+// diapason::CheckIndices of indices that are known; others are a matter of those who feed the network.
 absl::Status CheckIndices(const ImportValue& indices, const std::vector<int64_t>& extents);
 
 class Composer {
