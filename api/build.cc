@@ -257,7 +257,9 @@ std::string HistoryOfLatencies(const BuildOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, std::vector<std::unique_ptr<RecordSource>> from) {
+absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std::unique_ptr<RecordSource>> from) {
+  BuildOptions options = given;
+  RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
                    LoadPlans(options.model, /*with_network=*/true, options.hooks));

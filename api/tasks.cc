@@ -55,7 +55,10 @@ PlanTasks Describe(const ImportedPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<TaskList> Tasks(const Model& model, const std::string& target, const Hooks& hooks) {
+absl::StatusOr<TaskList> Tasks(const Model& given, const std::string& wanted, const Hooks& hooks) {
+  Model model = given;
+  std::string target = wanted;
+  RETURN_IF_ERROR(MoveTypeToTarget(model, target));
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(target));
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> loaded, LoadPlans(model, /*with_network=*/false, hooks));
   TaskList list;

@@ -142,7 +142,9 @@ absl::StatusOr<Fleet> StartHere(const TuneOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<TuneResult> Tune(const TuneOptions& options) {
+absl::StatusOr<TuneResult> Tune(const TuneOptions& given) {
+  TuneOptions options = given;
+  RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
   TuneJob job;
   ASSIGN_OR_RETURN(job.spec, SpecOf(options));
   // Before a process is started or a history is made.

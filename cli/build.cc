@@ -200,7 +200,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
-  AddTargetFlag(command, &flags->target);
+  AddTargetFlag(command, &flags->target, &flags->model);
   AddMaskFlag(command, &flags->mask);
   flags->history_flag =
       command

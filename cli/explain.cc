@@ -174,7 +174,7 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
   AddModelFlags(command, &flags->model);
   command->get_option("MODEL")->required(false);
   AddImportFlags(command, &flags->import);
-  AddTargetFlag(command, &flags->choice.target);
+  AddTargetFlag(command, &flags->choice.target, &flags->model);
   command->get_option("--target")->required(false);
   command->add_option("--task", flags->choice.task, "Task of MODEL: its number or name, as `diapason tasks` shows them")
       ->type_name("TASK");

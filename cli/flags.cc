@@ -133,8 +133,12 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
   command->add_option("--layout", flags->layout, "NHWC (default) or NCHW: layout of images inside the network")
       ->check(OneOf({"NHWC", "NCHW"}))
       ->type_name("LAYOUT");
-  command->add_option("--dtype", flags->dtype, "float32 (default), or float16 or bfloat16 for weights and activations")
-      ->check(OneOf({"float32", "float16", "bfloat16"}))
+  command
+      ->add_option("--dtype", flags->dtype,
+                   "float32 (default), or float16 or bfloat16 for weights and activations; cuda: tf32, float32 whose "
+                   "products may be single ones of TensorFloat-32, or mixed, the same where a task's result stays "
+                   "within --tolerance")
+      ->check(OneOf({"float32", "float16", "bfloat16", "tf32", "mixed"}))
       ->type_name("TYPE");
   AddSizeFlags(command, flags,
                "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the "
@@ -160,7 +164,7 @@ void AddImportFlags(CLI::App* command, ImportFlags* flags) {
   AddNumber(command, "--import-seconds", &flags->seconds, 0, "Seconds that it may take (default 300)")->group(group);
 }
 
-void AddTargetFlag(CLI::App* command, std::string* target) {
+void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model) {
   command
       ->add_option("--target", *target,
                    "What to compile for: cpu, opencl, cuda, with attributes as in \"cuda -arch=sm_90\", "
@@ -170,6 +174,17 @@ void AddTargetFlag(CLI::App* command, std::string* target) {
   command->add_flag_callback(
       "--strict-fp32", [target] { *target += " -strict-fp32"; },
       "cuda: no float32 products on tensor cores (3xTF32); the same as -strict-fp32 in the target");
+  AddNumber(command, "--tolerance", &model->tolerance, 0,
+            "--dtype mixed: the largest error of a task's result, relative to it (default 1e-3)");
+  command->parse_complete_callback([target, model] {
+    api::Model moved;
+    moved.dtype = model->dtype;
+    moved.tolerance = model->tolerance;
+    if (const absl::Status status = api::MoveTypeToTarget(moved, *target); !status.ok())
+      throw CLI::ValidationError("--dtype", absl::StrCat(model->dtype, ": ", status.message()));
+    model->dtype = moved.dtype;
+    model->tolerance = moved.tolerance;
+  });
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {

@@ -27,6 +27,7 @@ struct ModelFlags {
   int64_t batch = 0;
   std::string layout = "NHWC";
   std::string dtype = "float32";
+  double tolerance = 0;                   // --dtype mixed; 0: not given
   std::vector<std::string> input_shapes;  // NAME=1x3x224x224
   std::vector<std::string> dims;          // SYMBOL=16,64,128
   bool strict = false;
@@ -45,8 +46,8 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags);
 void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_help);
 // --import-memory and --import-seconds.
 void AddImportFlags(CLI::App* command, ImportFlags* flags);
-// --target, required.
-void AddTargetFlag(CLI::App* command, std::string* target);
+// --target, required. Types of the model that are a matter of the target, tf32 and mixed, become part of it.
+void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model);
 // A check that a value is one of these; help and completions list them.
 CLI::Validator OneOf(std::vector<std::string> allowed);
 // A whole number or a decimal one within bounds; the current value is the default.

@@ -126,7 +126,7 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   auto flags = std::make_shared<TasksFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
-  AddTargetFlag(command, &flags->target);
+  AddTargetFlag(command, &flags->target, &flags->model);
   AddMaskFlag(command, &flags->mask);
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->footer(

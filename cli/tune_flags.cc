@@ -80,7 +80,7 @@ void AddDevices(CLI::App* command, TuneFlags* flags) {
 
 void AddTuneFlags(CLI::App* command, TuneFlags* flags) {
   AddModelFlags(command, &flags->model);
-  AddTargetFlag(command, &flags->target);
+  AddTargetFlag(command, &flags->target, &flags->model);
   AddLimits(command, flags);
   AddMeasuring(command, flags);
   AddDevices(command, flags);

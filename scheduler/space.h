@@ -51,6 +51,9 @@ class Space {
   // Whether its kernels call a library. Such a space is chosen by measurement alone, never as a fallback, since the
   // library may be missing where a package runs.
   virtual bool external() const { return false; }
+  // Whether its results are further from exact ones than those of plain float32 sums: chosen by measurement alone too,
+  // unless there is nothing else.
+  virtual bool loses_digits() const { return false; }
   // Legal configurations that are proposed first, regardless of the model, the most promising first: the prior that a
   // rule declared for its sketch (Draft::Prior), or each algorithm of a library.
   virtual std::vector<std::vector<int32_t>> Priors() const { return {}; }

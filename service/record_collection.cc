@@ -22,7 +22,8 @@ constexpr double kOtherModel = 1;
 
 // REQUIRES: both are of the same kind.
 std::optional<double> GpuDistance(const Target& recorded, const Target& wanted, bool same_model) {
-  if (recorded.arch != wanted.arch || (wanted.strict_fp32 && !recorded.strict_fp32)) return std::nullopt;
+  if (recorded.arch != wanted.arch || (wanted.strict_fp32 && !recorded.strict_fp32) || recorded.tf32 > wanted.tf32)
+    return std::nullopt;
   // What an OpenCL device is good at, its target does not say.
   if (recorded.kind == TargetKind::kOpenCl && !same_model) return std::nullopt;
   const auto offered = [&](const std::string& lib) {

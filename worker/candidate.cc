@@ -127,6 +127,7 @@ class CandidateRunner::Job {
   void SetUnboundedError(const std::string& text);
 
   bool Parse();
+  OutputComparison CompareWithReference() const;
   bool Load();
   absl::StatusOr<std::unique_ptr<Executable>> Prepare(const std::string& program_bytes);
   absl::Status Allocate(Executable& executable);
@@ -405,6 +406,11 @@ absl::Status CandidateRunner::Job::EvaluateReference() {
   return copied;
 }
 
+OutputComparison CandidateRunner::Job::CompareWithReference() const {
+  const absl::StatusOr<Target> target = Target::Parse(job_.target());
+  return CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs(), target.ok() ? target->tf32 : 0);
+}
+
 bool CandidateRunner::Job::Verify() {
   Begin(MeasureStage::kVerify);
   StageClock clock(&seconds_.verify);
@@ -414,7 +420,7 @@ bool CandidateRunner::Job::Verify() {
     return Fail(ErrorKind::kInfrastructure, "the reference implementation failed: " + std::string(status.message()));
   };
   if (absl::Status status = EvaluateReference(); !status.ok()) return broken(status);
-  OutputComparison comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
+  OutputComparison comparison = CompareWithReference();
   if (!comparison.ok && !runner_.references_.Intact()) {
     // An earlier candidate wrote where it should not: once more, with inputs made anew.
     runner_.references_.ForgetCurrent();
@@ -422,7 +428,7 @@ bool CandidateRunner::Job::Verify() {
     if (!Load() || !RunOnce() || !Check()) return false;
     Begin(MeasureStage::kVerify);
     if (absl::Status status = EvaluateReference(); !status.ok()) return broken(status);
-    comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
+    comparison = CompareWithReference();
   }
   v1::Verification& verification = *reply_.mutable_verification();
   verification.set_ok(comparison.ok);

@@ -45,11 +45,11 @@ std::string Describe(const Stage& stage, int64_t element, double got, double ref
 }  // namespace
 
 OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got,
-                                const std::vector<Array>& reference) {
+                                const std::vector<Array>& reference, double tf32) {
   OutputComparison result;
   double most = -1;
   for (size_t o = 0; o < got.size(); ++o) {
-    const Comparison one = Compare(got[o], reference[o], ToleranceOf(dag, static_cast<int>(o)));
+    const Comparison one = Compare(got[o], reference[o], ToleranceOf(dag, static_cast<int>(o), {}, tf32));
     result.ok = result.ok && one.ok;
     result.max_abs_error = std::max(result.max_abs_error, one.max_abs_error);
     const double share = one.max_rel_error == 0 ? 0 : one.max_rel_error / one.tolerance;  // infinite for integers

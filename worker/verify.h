@@ -20,10 +20,10 @@ struct OutputComparison {
   std::string text;          // its worst element, when not ok
 };
 
-// Compares the outputs of a dag, in order, by the policy of compiler/tensor/compare.h.
+// Compares the outputs of a dag, in order, by the policy of compiler/tensor/compare.h. `tf32`: that of the target.
 // REQUIRES: shapes and types are those of the dag's outputs.
 OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got,
-                                const std::vector<Array>& reference);
+                                const std::vector<Array>& reference, double tf32 = 0);
 
 // The first element that still has the poison (0xff in every byte) with which outputs were filled; -1 if there is none.
 // Types in which poison is an ordinary value (integers, booleans) give -1.

@@ -28,8 +28,11 @@ constexpr double kAllowedChange = 6;
 // An element that is so many times larger than typical ones belongs to a mask.
 constexpr double kMaskRatio = 256;
 // The largest relative error that is added to a task's result: two to four units in the last place of a narrow float;
-// in float32 the error of sums of tens of thousands of terms.
-double LargestNoise(DType dtype) { return IsNarrowFloat(dtype) ? 2 * SpacingOf(dtype) : 1e-4; }
+// in float32 the error of sums of tens of thousands of terms, or of factors that are rounded to TensorFloat-32.
+double LargestNoise(DType dtype, double tf32) {
+  const double exact = IsNarrowFloat(dtype) ? 2 * SpacingOf(dtype) : 1e-4;
+  return std::max(exact, std::min(tf32, 2 * SpacingOf(DType::kFloat16)));
+}
 
 std::string Number(double value) {
   char text[32];
@@ -41,9 +44,9 @@ std::string Number(double value) {
 // useless where a task takes exponentials, and at most the limits above. The large elements of masks stay as they are,
 // and so do zeros: rows of padding are exactly 0 behind a product, and noise there would grow to 1 in a normalization
 // of rows, and hide every other error.
-void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
+void AddNoise(const Tolerance& tolerance, double tf32, std::mt19937_64& random, Array* result) {
   if (!IsFloat(result->dtype)) return;
-  const double most = std::min(tolerance.relative, LargestNoise(result->dtype));
+  const double most = std::min(tolerance.relative, LargestNoise(result->dtype, tf32));
   const double scale = MagnitudeOf(*result);
   for (int64_t i = 0, n = result->elements(); i < n; ++i) {
     const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
@@ -64,7 +67,8 @@ void PutPart(const Array& part, const OutputPlace& place, std::vector<uint8_t>& 
 // Runs the network a step at a time with every tensor in host memory.
 class ReferenceNetwork::Impl {
  public:
-  Impl(const Package& package, Device& device) : package_(package), manifest_(package_.manifest()), device_(device) {}
+  Impl(const Package& package, Device& device)
+      : package_(package), manifest_(package_.manifest()), device_(device), tf32_(manifest_.target.tf32) {}
   absl::Status Prepare(std::vector<Program> reference_programs);
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
 
@@ -85,6 +89,7 @@ class ReferenceNetwork::Impl {
   const Package package_;
   const PackageManifest& manifest_;
   Device& device_;
+  const double tf32_;
   std::vector<ComputeDag> dags_;
   std::vector<std::unique_ptr<Executable>> executables_;  // by task
   std::vector<Array> values_;                             // by tensor, flat
@@ -178,7 +183,7 @@ absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step, std::mt199
     Array result(stage.dtype, {stage.elements()});
     const DeviceBuffer& from = *executable.buffer(executable.BufferOfStage(outputs[i]));
     RETURN_IF_ERROR(device_.CopyOut(result.data.data(), from, static_cast<int64_t>(result.data.size())));
-    if (noise != nullptr) AddNoise(ToleranceOf(dag, static_cast<int>(i)), *noise, &result);
+    if (noise != nullptr) AddNoise(ToleranceOf(dag, static_cast<int>(i), {}, tf32_), tf32_, *noise, &result);
     std::vector<uint8_t>& value = values_[step.outputs[i]].data;
     if (place.whole())
       value = std::move(result.data);
@@ -198,7 +203,7 @@ void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
     errors[inputs[i]] = {magnitude, of.relative * magnitude, of.jump, of.share};
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
-    const Tolerance one = ToleranceOf(dag, static_cast<int>(i), errors);
+    const Tolerance one = ToleranceOf(dag, static_cast<int>(i), errors, tf32_);
     Tolerance& tensor = tolerances_[step.outputs[i]];  // of which another step may have written another part
     tensor.relative = std::max(tensor.relative, one.relative);
     tensor.magnitude = std::max(tensor.magnitude, one.magnitude);

@@ -279,6 +279,19 @@ constexpr Helper kHelpers[] = {
      "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, small_part(b0), small_part(b1));\n"
      "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
      "}"},
+    // c += a * b of factors that are rounded to 10 bits of fraction: tensor cores ignore the other 13 (above).
+    {"add_rounded_tf32", nullptr, nullptr,
+     "{T} unsigned rounded_tf32(float x) { return __float_as_uint(x) + 0x1000u; }\n"
+     "{T} void add_rounded_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, "
+     "float b0,\n"
+     "                          float b1) {\n"
+     "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
+     "%1, %2, %3};\"\n"
+     "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
+     "      : \"r\"(rounded_tf32(a0)), \"r\"(rounded_tf32(a1)), \"r\"(rounded_tf32(a2)), \"r\"(rounded_tf32(a3)), "
+     "\"r\"(rounded_tf32(b0)),\n"
+     "        \"r\"(rounded_tf32(b1)));\n"
+     "}"},
     {"load_matrix_4", nullptr, nullptr,
      "{T} void load_matrix_4(float& a, float& b, float& c, float& d, const float* row) {\n"
      "  unsigned p, q, r, s;\n"

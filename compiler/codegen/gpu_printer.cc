@@ -277,6 +277,7 @@ class GpuKernelPrinter : public ExprPrinter {
       helpers_.Use("small_part");
       return helpers_.Use("add_three_tf32");
     }
+    if (intrinsic.rounds_factors()) return helpers_.Use("add_rounded_tf32");
     const std::string rows = PtxName(mma.factors.rows), columns = PtxName(mma.factors.columns);
     const std::string name = "add_" + OnceOrBoth(rows, columns), k = std::to_string(intrinsic.depth());
     const SumsText sums = TextOfSums(4, intrinsic.sum);

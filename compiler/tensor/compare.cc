@@ -17,6 +17,7 @@ constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to a narrow float, of the last store at most, relative to the spacing of its numbers; and 5.5 standard
 // deviations of one before it.
 constexpr double kStored = 1.6;
+constexpr double kTf32Spacing = 0x1p-10;  // of TensorFloat-32, relative, as of float16
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
 // What is rounded to integers is drawn with this magnitude, so that most of it is within the numbers of 8 bits.
@@ -135,9 +136,10 @@ Estimate Settled(Estimate e) {
 class ErrorModel {
  public:
   // `ranges` of float placeholders of which nothing else is known.
+  // `tf32`: float32 factors may be rounded to TensorFloat-32.
   ErrorModel(const ComputeDag& dag, const std::function<InputRange(int)>& ranges,
-             const std::map<int, InputError>& inputs = {})
-      : dag_(dag) {
+             const std::map<int, InputError>& inputs = {}, bool tf32 = false)
+      : dag_(dag), tf32_(tf32) {
     for (int id = 0; id < dag.size(); ++id) {
       const Stage& stage = dag.stage(id);
       stages_.push_back(stage.placeholder ? OfPlaceholder(id, ranges, inputs) : OfStage(stage));
@@ -182,7 +184,9 @@ class ErrorModel {
     return Settled(e);
   }
 
-  Estimate Reduced(const Stage& stage, const Estimate& term) const {
+  Estimate Reduced(const Stage& stage, Estimate term) const {
+    if (tf32_ && SumsProducts(stage) && stage.dtype == DType::kFloat32)
+      term.error = std::hypot(term.error, std::sqrt(2.0) * kStored * kTf32Spacing * term.magnitude);
     const double n = static_cast<double>(stage.terms()), root = std::sqrt(n);
     Estimate e;
     e.whole = term.whole;
@@ -325,6 +329,7 @@ class ErrorModel {
   }
 
   const ComputeDag& dag_;
+  const bool tf32_;
   std::vector<Estimate> stages_;
   double u_ = 0;  // of the stage that is looked at
   double rounded_ = 0;
@@ -511,9 +516,13 @@ InputRange RangeOfInput(const ComputeDag& dag, int placeholder) {
   return range;
 }
 
-Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, InputError>& inputs) {
+Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, InputError>& inputs, double tf32) {
   const auto range = [&](int placeholder) { return RangeOfInput(dag, placeholder); };
-  return ErrorModel(dag, range, inputs).Of(dag.outputs()[output]);
+  const Tolerance exact = ErrorModel(dag, range, inputs).Of(dag.outputs()[output]);
+  if (tf32 == 0) return exact;
+  Tolerance rounded = ErrorModel(dag, range, inputs, /*tf32=*/true).Of(dag.outputs()[output]);
+  rounded.relative = std::max(exact.relative, std::min(rounded.relative, tf32));
+  return rounded;
 }
 
 Comparison Compare(const Array& got, const Array& reference, const Tolerance& tolerance) {

@@ -16,6 +16,8 @@
 // - Tensor cores truncate what does not fit into the accumulator (a bias towards zero, once per 8 terms): n u / 12 of
 //   the sum. 3xTF32 drops 2^-22 of a product at random, which from 4 terms on is less than the first item
 //   allows.
+// - Single products of TensorFloat-32, where the target allows them: each factor is rounded to 10 bits of fraction, as
+//   storing float16 would.
 // - Other operations round by u, functions by 32 u. Storing float16 rounds both the reference and the result by up to
 //   2^-11, storing bfloat16 by up to 2^-8.
 //
@@ -98,7 +100,9 @@ int64_t ElementsOf(double share, int64_t n);
 
 // The tolerance of output number `output` of the dag. `inputs` describes inputs by placeholder; all others are drawn
 // from RangeOfInput and have no errors.
-Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, InputError>& inputs = {});
+// `tf32`: that of the target (tensor/target.h). A finite one bounds what single products of TensorFloat-32 add to the
+// tolerance.
+Tolerance ToleranceOf(const ComputeDag& dag, int output, const std::map<int, InputError>& inputs = {}, double tf32 = 0);
 
 struct Comparison {
   bool ok = true;

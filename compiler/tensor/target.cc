@@ -1,7 +1,9 @@
 #include "compiler/tensor/target.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -31,7 +33,7 @@ std::string AttributesOf(TargetKind kind) {
   switch (kind) {
     case TargetKind::kCpu: return "-mcpu=native, -num-cores=2 and -mtriple=aarch64-linux-gnu";
     case TargetKind::kOpenCl: return "-device=0";
-    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32 and -device=0";
+    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32, -tf32 and -device=0";
   }
   return "";
 }
@@ -95,7 +97,7 @@ class TargetParser {
                                          NameOf(target_.kind), " takes ", AttributesOf(target_.kind)));
     if (name == "-strict-fp32" && equals != std::string::npos)
       return Invalid(text_, "the attribute '-strict-fp32' takes no value: write it alone");
-    if (value.empty() && name != "-strict-fp32")
+    if (value.empty() && name != "-strict-fp32" && word != "-tf32")
       return Invalid(
           text_, absl::StrCat("the attribute '", name, "' has no value: write it as in ", AttributesOf(target_.kind)));
     if (std::count(seen_.begin(), seen_.end(), name) > 0)
@@ -105,16 +107,18 @@ class TargetParser {
     if (name == "-mcpu") return ReadMcpu(value);
     if (name == "-mtriple") return ReadTriple(value);
     if (name == "-libs") return ReadLibs(value);
-    if (name == "-strict-fp32") {
-      target_.strict_fp32 = true;
-      return absl::OkStatus();
-    }
+    if (name == "-strict-fp32") target_.strict_fp32 = true;
+    if (name == "-tf32") RETURN_IF_ERROR(ReadTf32(value));
+    if (target_.strict_fp32 && target_.tf32 > 0)
+      return Invalid(text_, "-strict-fp32 excludes what -tf32 allows: give one of the two");
+    if (name == "-strict-fp32" || name == "-tf32") return absl::OkStatus();
     if (name == "-num-cores") return ReadNumber(name, value, 1, kMaxCores, &target_.num_cores);
     return ReadNumber(name, value, 0, kMaxDevice, &target_.device);
   }
 
   std::vector<std::string> KnownAttributes() const {
-    std::vector<std::string> names = {"-mcpu", "-mtriple", "-num-cores", "-device", "-arch", "-libs", "-strict-fp32"};
+    std::vector<std::string> names = {"-mcpu", "-mtriple", "-num-cores",   "-device",
+                                      "-arch", "-libs",    "-strict-fp32", "-tf32"};
     std::erase_if(names, [&](const std::string& name) { return !Knows(name); });
     return names;
   }
@@ -123,7 +127,8 @@ class TargetParser {
     switch (target_.kind) {
       case TargetKind::kCpu: return name == "-mcpu" || name == "-mtriple" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
-      case TargetKind::kCuda: return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-device";
+      case TargetKind::kCuda:
+        return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-tf32" || name == "-device";
     }
     return false;
   }
@@ -172,6 +177,16 @@ class TargetParser {
     return absl::OkStatus();
   }
 
+  absl::Status ReadTf32(const std::string& value) {
+    target_.tf32 = std::numeric_limits<double>::infinity();
+    if (value.empty()) return absl::OkStatus();
+    if (!absl::SimpleAtod(value, &target_.tf32) || !(target_.tf32 > 0 && target_.tf32 < 1))
+      return Invalid(text_, absl::StrCat("the attribute '-tf32' is '", value,
+                                         "': write it alone, or with a relative error above 0 and below 1, as in "
+                                         "-tf32=1e-3"));
+    return absl::OkStatus();
+  }
+
   absl::Status ReadNumber(const std::string& name, const std::string& value, int min, int max, int* out) {
     if (!absl::SimpleAtoi(value, out) || *out < min || *out > max)
       return Invalid(
@@ -194,6 +209,8 @@ std::string Target::ToString() const {
   if (num_cores != 0) absl::StrAppend(&out, " -num-cores=", num_cores);
   if (!libs.empty()) absl::StrAppend(&out, " -libs=", absl::StrJoin(libs, ","));
   if (strict_fp32) absl::StrAppend(&out, " -strict-fp32");
+  if (std::isfinite(tf32) && tf32 > 0) absl::StrAppend(&out, " -tf32=", tf32);
+  if (std::isinf(tf32)) absl::StrAppend(&out, " -tf32");
   if (device != 0) absl::StrAppend(&out, " -device=", device);
   return out;
 }

@@ -11,8 +11,8 @@ namespace diapason {
 
 enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 
-// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "opencl", "cpu -mcpu=native -num-cores=2",
-// "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
+// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "opencl",
+// "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
   std::string arch;               // cuda: "sm_90"; empty: that of the first device
@@ -21,7 +21,11 @@ struct Target {
   int num_cores = 0;              // cpu: threads; 0: all that this process may use
   std::vector<std::string> libs;  // libraries that may compete with generated kernels
   bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds alone, never as sums of TF32 products
-  int device = 0;                 // -device=1: which of several GPUs
+  // cuda: float32 products may also be single products of TensorFloat-32 (10 bits of fraction), where a task's results
+  // stay within this error, relative to the larger of the element and the output's root mean square. 0: they may not;
+  // infinity: wherever the error model (tensor/compare.h) allows what such products lose.
+  double tf32 = 0;
+  int device = 0;  // -device=1: which of several GPUs
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
   // Compiled for processors of another architecture than this machine's: it neither runs nor can be timed here.

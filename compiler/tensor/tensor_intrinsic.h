@@ -30,6 +30,8 @@ enum class TensorMode : uint8_t {
   // int8 and uint8 factors, int32 sums.
   kByte = 7,
   kGroupByte = 8,
+  // One product of factors that are rounded to TensorFloat-32 (10 bits of fraction).
+  kTf32 = 9,
 };
 
 // What the factors of an instruction may be, each for itself.
@@ -64,6 +66,8 @@ struct TensorIntrinsic {
   int64_t factors_per_register() const { return 4 / factor_bytes(); }
   // Element type of buffers that hold factors in registers: narrow factors are packed into 32-bit words.
   DType register_type() const { return factors_per_register() == 1 ? factors[0].dtype : DType::kInt32; }
+  // Whether the product is less precise than factors of their type: float32 rounded to TensorFloat-32.
+  bool rounds_factors() const { return !parts && factors[0].dtype == DType::kFloat32; }
   // Whether operands in shared memory may have rows or columns innermost in place of k: ldmatrix transposes elements of
   // 16 bits, and so does wgmma.
   bool transposes() const { return factors_per_register() == 2; }

@@ -27,10 +27,14 @@ namespace diapason::api {
 
 // A network, and how it is read.
 struct Model {
-  std::string source;             // an .onnx file, or a built-in network ("resnet-18", `diapason networks`)
-  int64_t batch = 0;              // first extent of every input; 0: the model's, 1 where it is open
-  std::string layout = "NHWC";    // of images inside the network; or "NCHW"
-  std::string dtype = "float32";  // or "float16" or "bfloat16" for weights and activations
+  std::string source;           // an .onnx file, or a built-in network ("resnet-18", `diapason networks`)
+  int64_t batch = 0;            // first extent of every input; 0: the model's, 1 where it is open
+  std::string layout = "NHWC";  // of images inside the network; or "NCHW"
+  // "float16" or "bfloat16": of weights and activations as well. On cuda also "tf32": float32, whose products may be
+  // single ones of TensorFloat-32 (10 bits of fraction; target "cuda -tf32"), and "mixed": the same for each task whose
+  // result stays within `tolerance` with them (target "cuda -tf32=1e-3").
+  std::string dtype = "float32";
+  double tolerance = 0;                                      // "mixed": error relative to a task's result; 0: 1e-3
   std::map<std::string, std::vector<int64_t>> input_shapes;  // by input, where they differ from the model's
   std::vector<std::string>
       dims;             // sizes of symbolic dimensions: "batch=1,4", "seq=16..128"; each combination is a plan

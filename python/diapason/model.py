@@ -29,7 +29,9 @@ class ModelOptions(TypedDict, total=False):
 
     batch: first extent of every input; the default is the model's, or 1 where it is open.
     layout: ``"NHWC"`` (default) or ``"NCHW"``: layout of images inside the network.
-    dtype: ``"float32"`` (default), or ``"float16"`` or ``"bfloat16"`` for weights and activations.
+    dtype: ``"float32"`` (default), or ``"float16"`` or ``"bfloat16"`` for weights and activations. On cuda also ``"tf32"``: float32, whose
+        products may be single ones of TensorFloat-32, and ``"mixed"``: the same for each task whose result stays within `tolerance`.
+    tolerance: for ``"mixed"``: the largest error of a task's result, relative to it; the default is 1e-3.
     dims: sizes of symbolic dimensions: ``{"batch": [1, 4], "seq": "16..128"}``. Each combination of sizes is a plan of the package.
     mask: input that is 1 where a sequence is real and 0 where it is padding.
     input_shapes: shapes of inputs where they differ from the model's: ``{"x": (1, 3, 224, 224)}``.
@@ -42,6 +44,7 @@ class ModelOptions(TypedDict, total=False):
     batch: int
     layout: str
     dtype: str
+    tolerance: float
     dims: Dims | None
     mask: str
     input_shapes: Mapping[str, Sequence[int]]
@@ -116,6 +119,7 @@ def _model(model: Any, options: ModelOptions) -> Iterator[_tuner.Model]:
     made.batch = options.get("batch", 0)
     made.layout = options.get("layout", "NHWC")
     made.dtype = options.get("dtype", "float32")
+    made.tolerance = float(options.get("tolerance", 0))
     made.dims = _dim_texts(options.get("dims") or {})
     made.mask = options.get("mask", "")
     made.strict = options.get("strict", False)

@@ -205,6 +205,7 @@ def _model_flags(source: Any) -> list[str]:
     flags = [f"--layout={source.layout}", f"--dtype={source.dtype}"] + [f"--dim={text}" for text in source.dims]
     flags += [f"--input-shape={name}={'x'.join(map(str, shape))}" for name, shape in source.input_shapes.items()]
     flags += [f"--set={name}={value}" for name, value in source.options.items()]
+    flags += [f"--tolerance={source.tolerance}"] if source.tolerance else []
     return flags + ([f"--batch={source.batch}"] if source.batch else []) + (["--strict"] if source.strict else [])
 
 

@@ -226,6 +226,7 @@ NB_MODULE(_tuner, module) {
       .def_rw("batch", &api::Model::batch)
       .def_rw("layout", &api::Model::layout)
       .def_rw("dtype", &api::Model::dtype)
+      .def_rw("tolerance", &api::Model::tolerance)
       .def_rw("input_shapes", &api::Model::input_shapes)
       .def_rw("dims", &api::Model::dims)
       .def_rw("mask", &api::Model::mask)

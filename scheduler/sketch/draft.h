@@ -95,6 +95,9 @@ class Draft {
   void Prior(const Factor& factor, int64_t wanted);
   // For a variant of a sketch whose prior does not suit it.
   void DropPrior();
+  // From here on float32 products are single ones of TensorFloat-32 (TensorIntrinsic::rounds_factors).
+  void RoundFactors() { rounds_factors_ = true; }
+  bool rounds_factors() const { return rounds_factors_; }
   void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
 
   void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }
@@ -145,6 +148,7 @@ class Draft {
   std::vector<Tiling> tilings_;
   std::vector<TileInfo> tiles_;
   std::string name_;
+  bool rounds_factors_ = false;
   absl::Status status_;
 };
 

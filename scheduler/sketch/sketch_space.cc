@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "compiler/schedule/rewrite.h"
 
 namespace diapason {
 namespace {
@@ -105,6 +106,7 @@ int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
 SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draft)
     : name_(std::move(name)),
       rewrite_(std::move(rewrite)),
+      loses_digits_(draft.rounds_factors() || LosesDigits(rewrite_)),
       steps_(draft.steps()),
       holes_(draft.holes()),
       tilings_(draft.tilings()),

@@ -17,6 +17,7 @@ class SketchSpace : public Space {
 
   const std::string& name() const override { return name_; }
   const DagRewrite& rewrite() const override { return rewrite_; }
+  bool loses_digits() const override { return loses_digits_; }
   int size() const override { return static_cast<int>(holes_.size()); }
   const std::string& hole_name(int hole) const override { return holes_[hole].name; }
   void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override;
@@ -43,6 +44,7 @@ class SketchSpace : public Space {
 
   std::string name_;
   DagRewrite rewrite_;
+  bool loses_digits_;
   std::vector<Step> steps_;
   std::vector<Hole> holes_;
   std::vector<Tiling> tilings_;

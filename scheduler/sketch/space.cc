@@ -92,7 +92,7 @@ Schedule TaskSpace::DefaultSchedule() const {
   double seconds = 0;
   std::vector<int32_t> configuration;
   // A network may amplify errors. A check of it finds out where tuning went too far; a fallback has nobody to ask.
-  const auto loses_digits = [&](int i) { return LosesDigits(space(i).rewrite()); };
+  const auto loses_digits = [&](int i) { return space(i).loses_digits(); };
   for (int i = 0; i < size(); ++i) {
     if (space(i).external()) continue;
     Metrics metrics;

@@ -38,7 +38,14 @@ TEST_F(BadInput, NumbersOutOfRange) {
   ExpectError(Tune({"--seed", "-1"}), "--seed -1: give a whole number of at least 0", kUsage);
   ExpectError(Tune({"--batch", "0"}), "--batch 0: give a whole number from 1 to 1048576", kUsage);
   ExpectError(Tune({"--layout", "CHWN"}), "--layout CHWN: give NHWC or NCHW", kUsage);
-  ExpectError(Tune({"--dtype", "int4"}), "--dtype int4: give float32 or float16 or bfloat16", kUsage);
+  ExpectError(Tune({"--dtype", "int4"}), "--dtype int4: give float32 or float16 or bfloat16 or tf32 or mixed", kUsage);
+  ExpectError(
+      Tune({"--dtype", "tf32"}),
+      "--dtype tf32: the type is 'tf32' and the target \"cpu\", which has no TensorFloat-32; give float32, or a "
+      "cuda target",
+      kUsage);
+  ExpectError(Tune({"--tolerance", "1e-3"}),
+              "--dtype float32: the tolerance is 0.001 and the type 'float32'; only \"mixed\" has a tolerance", kUsage);
 }
 
 TEST_F(BadInput, WhatIsMissing) {

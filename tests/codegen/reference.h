@@ -185,6 +185,15 @@ class ReferenceThread {
     std::memcpy(&rounded, &bits, sizeof rounded);
     return AsTensorFloat(rounded);
   }
+  static double Rounded(double value) {
+    const auto single = static_cast<float>(value);
+    uint32_t bits;
+    std::memcpy(&bits, &single, sizeof bits);
+    bits += 0x1000u;
+    float rounded;
+    std::memcpy(&rounded, &bits, sizeof rounded);
+    return AsTensorFloat(rounded);
+  }
   // A product as the kernels make it, of three on tensor cores: all but that of the small parts.
   static double ThreeProducts(double a, double b) {
     return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
@@ -204,7 +213,8 @@ class ReferenceThread {
         const double a = warp->factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8],
                      b = warp->factors[column * 4 + word % 4][4 + word / 4];
         if (intrinsic.parts) sum += ThreeProducts(a, b);
-        for (int64_t f = 0; f < intrinsic.factors_per_register() && !intrinsic.parts; ++f)
+        if (intrinsic.rounds_factors()) sum += Rounded(a) * Rounded(b);
+        for (int64_t f = 0; f < intrinsic.factors_per_register() && intrinsic.factors_per_register() > 1; ++f)
           sum += FactorOf(s.factors.rows, a, f) * FactorOf(s.factors.columns, b, f);
       }
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));

@@ -47,6 +47,13 @@ TEST(DeviceDistance, KeepsLibrariesAndArithmeticThatTheTargetForbids) {
   EXPECT_EQ(DeviceDistance(generated, cublas), 0);
   EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -strict-fp32", "NVIDIA H200"), plain), 0);
   EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -libs=cublas", "NVIDIA H200"), plain), std::nullopt);
+  const ResolvedTarget tf32 = On("cuda -arch=sm_90 -tf32", "NVIDIA H200");
+  const ResolvedTarget mixed = On("cuda -arch=sm_90 -tf32=1e-3", "NVIDIA H200");
+  EXPECT_EQ(DeviceDistance(generated, tf32), 0);
+  EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -tf32", "NVIDIA H200"), plain), std::nullopt);
+  EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -tf32", "NVIDIA H200"), mixed), std::nullopt);
+  EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -tf32=1e-4", "NVIDIA H200"), mixed), 0);
+  EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -tf32=1e-4", "NVIDIA H200"), tf32), 0);
 }
 
 TEST(DeviceDistance, OfOpenClDevicesIsTheModelAlone) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -96,6 +97,42 @@ int64_t ElementsFor(int64_t k) { return std::clamp<int64_t>(200000 / k, 16, 1000
 class CompareTypes : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, CompareTypes, testing::Values(DType::kFloat32, DType::kFloat16, DType::kBfloat16),
                          [](const auto& info) { return NameOf(info.param); });
+
+// The 13 bits that TensorFloat-32 does not have, rounded.
+float InTf32(double value) {
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(static_cast<float>(value)) + 0x1000u) & 0xffffe000u);
+}
+
+TEST(CompareTest, FactorsInTensorFloatAreRightWhereTheTargetAllowsThem) {
+  constexpr double kAnyError = std::numeric_limits<double>::infinity();
+  for (const int64_t k : kLengths) {
+    if (k > 20000) continue;  // sums of float32 may be as far off
+    const ComputeDag dag = Matmul(1, ElementsFor(k), k);
+    Array exact(DType::kFloat32, {1, ElementsFor(k)}), rounded = exact;
+    Draw draw(k);
+    for (int64_t i = 0; i < exact.elements(); ++i) {
+      double sum = 0, sum_of_rounded = 0;
+      for (int64_t r = 0; r < k; ++r) {
+        const double x = draw(RangeOfInput(dag, 0), DType::kFloat32), w = draw(RangeOfInput(dag, 1), DType::kFloat32);
+        sum += x * w;
+        sum_of_rounded += static_cast<double>(InTf32(x)) * InTf32(w);
+      }
+      exact.set(i, sum);
+      rounded.set(i, sum_of_rounded);
+    }
+    const Comparison allowed = Compare(rounded, exact, ToleranceOf(dag, 0, {}, kAnyError));
+    EXPECT_TRUE(allowed.ok) << k << " terms: " << allowed.max_rel_error << " of " << allowed.tolerance;
+    EXPECT_FALSE(Compare(rounded, exact, ToleranceOf(dag, 0)).ok) << k << " terms";
+    const double error = allowed.max_rel_error;
+    EXPECT_TRUE(Compare(rounded, exact, ToleranceOf(dag, 0, {}, error * 1.01)).ok) << k << " terms";
+    EXPECT_FALSE(Compare(rounded, exact, ToleranceOf(dag, 0, {}, error * 0.99)).ok) << k << " terms";
+    // A term that is missing shows all the same.
+    Array missing = exact;
+    const InputRange range = RangeOfInput(dag, 0);
+    missing.set(0, exact.at(0) + range.low * range.low * (exact.at(0) < 0 ? 1 : -1));
+    EXPECT_FALSE(Compare(missing, exact, ToleranceOf(dag, 0, {}, kAnyError)).ok) << k << " terms";
+  }
+}
 
 TEST_P(CompareTypes, SumsInAnyOrderAreRight) {
   for (const int64_t k : kLengths) {

@@ -22,6 +22,9 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90a -libs=cublas,cudnn"},
       {"cuda -device=1 -strict-fp32 -libs=cudnn", "cuda -libs=cudnn -strict-fp32 -device=1"},
       {"cuda -device=1", "cuda -device=1"},
+      {"cuda -tf32 -arch=sm_90", "cuda -arch=sm_90 -tf32"},
+      {"cuda -tf32=0.0010", "cuda -tf32=0.001"},
+      {"cuda -tf32=2.5e-7", "cuda -tf32=2.5e-07"},
       {"opencl -device=0", "opencl"},
   };
   for (const auto& [text, canonical] : cases) {
@@ -53,9 +56,17 @@ TEST(Target, RefusesWithTheWayOut) {
       {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
       {"cuda -arch",
        "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas, "
-       "-strict-fp32 and -device=0"},
+       "-strict-fp32, -tf32 and -device=0"},
       {"cuda -strict-fp32=1",
        "target \"cuda -strict-fp32=1\": the attribute '-strict-fp32' takes no value: write it alone"},
+      {"cuda -tf32=2",
+       "target \"cuda -tf32=2\": the attribute '-tf32' is '2': write it alone, or with a relative error above 0 and "
+       "below 1, as in -tf32=1e-3"},
+      {"cuda -tf32 -strict-fp32",
+       "target \"cuda -tf32 -strict-fp32\": -strict-fp32 excludes what -tf32 allows: give one of the two"},
+      {"cpu -tf32",
+       "target \"cpu -tf32\": unknown attribute '-tf32': cpu takes -mcpu=native, -num-cores=2 and "
+       "-mtriple=aarch64-linux-gnu"},
       {"opencl -strict-fp32",
        "target \"opencl -strict-fp32\": unknown attribute '-strict-fp32': opencl takes -device=0"},
       {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},

@@ -249,6 +249,11 @@ class MultiLevelTilingWithFusion : public SketchRule {
         OfferOnTensorCores(draft, stage, consumer, {}, &result);
         if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0)
           OfferOnTensorCores(draft, stage, consumer, groups, &result);
+        if (MayRoundFactors(draft, stage)) {
+          Draft rounded = draft;
+          rounded.RoundFactors();
+          OfferOnTensorCores(rounded, stage, consumer, {}, &result);
+        }
       }
       return result;
     }
@@ -267,7 +272,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
                                  std::vector<Derived>* result) {
     const bool by_groups = groups.rows >= 0;
     Draft next = draft;
-    next.Name(by_groups ? "wgmma" : "tensor");
+    next.Name(by_groups ? "wgmma" : draft.rounds_factors() ? "tf32" : "tensor");
     const int thread = TileForTensorCores(&next, stage, consumer, groups);
     const std::vector<int> operands = OtherOperands(draft, stage, consumer);
     if (!IntrinsicFor(draft, stage, by_groups)->parts && !operands.empty()) {

@@ -142,9 +142,22 @@ const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) 
   if (op.combiner != Combiner::kSum || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
     if (intrinsic.groups == groups && intrinsic.sum == op.dtype && intrinsic.FindFactor(loads[0]->dtype) &&
-        intrinsic.FindFactor(loads[1]->dtype) && MayUse(intrinsic, draft.context()))
+        intrinsic.FindFactor(loads[1]->dtype) && MayUse(intrinsic, draft.context()) &&
+        (intrinsic.factors[0].dtype != DType::kFloat32 || intrinsic.rounds_factors() == draft.rounds_factors()))
       return &intrinsic;
   return nullptr;
+}
+
+bool MayRoundFactors(const Draft& draft, int stage) {
+  const State& state = draft.state();
+  const StageState& s = state.stage(stage);
+  Expr loads[2];
+  if (draft.context().target.tf32 == 0 || s.op.dtype != DType::kFloat32 || LoadsOfProduct(s.op.body, loads) == nullptr)
+    return false;
+  // The transforms of Winograd's algorithm, whose loops are unrolled by these axes, make errors of factors larger.
+  return std::all_of(std::begin(loads), std::end(loads), [&](const Expr& load) {
+    return load->dtype == DType::kFloat32 && state.stage(load->buffer).op.unroll_axes.empty();
+  });
 }
 
 bool EndsInZeros(const Draft& draft, int stage) {

@@ -18,6 +18,9 @@ namespace diapason {
 bool FitsTensorCores(const Draft& draft, int stage);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
+// Whether the target allows the stage's factors to be rounded to TensorFloat-32 (Draft::RoundFactors). Not behind the
+// transforms of Winograd's algorithm.
+bool MayRoundFactors(const Draft& draft, int stage);
 // True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a
 // dimension alone. A slice of a longer reduction runs into the next slice.
 bool EndsInZeros(const Draft& draft, int stage);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -129,6 +130,48 @@ TEST(TensorProducts, ManySumsOfALane) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << k << " " << tiles;
     }
+}
+
+// Single products of TensorFloat-32, where the target allows them: with errors of rounded factors, not of float32.
+TEST(TensorProducts, FactorsAreRoundedWhereTheTargetAllowsIt) {
+  const Target target = Target::Parse("cuda -arch=sm_90 -tf32").value();
+  std::mt19937 random(7);
+  for (int form = 0; form < 8; ++form) {
+    const ComputeDag dag = Product({33, 20, 72}, {(form & 1) != 0, (form & 2) != 0, (form & 4) != 0});
+    EXPECT_LT(TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value()->Find("direct/tf32"), 0);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+    ASSERT_GE(task->Find("direct/tf32"), 0);
+    EXPECT_GE(task->Find("direct/tensor"), 0);  // they compete
+    const Space& space = task->space(task->Find("direct/tf32"));
+    EXPECT_TRUE(space.loses_digits());
+    const auto lowered =
+        Lower(dag, space.Instantiate(Draw(space, {{"warps", 1}}, random)), target, DefaultFacts(target));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_TRUE(Contains(lowered->kernels[0].body,
+                         [](const StmtNode& s) { return s.kind == StmtKind::kMma && s.tensor == TensorMode::kTf32; }));
+    SCOPED_TRACE(form);
+    const std::vector<double> got = testing::RunNest(*lowered, expected);
+    double error = 0;
+    for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
+      error = std::max(error, std::fabs(got[i] - expected.outputs[0].at(i)));
+    EXPECT_LT(error, 2e-2);
+    EXPECT_GT(error, 1e-4);
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << program.status();
+  }
+  // A fallback does without, and so does what Winograd's algorithm transforms.
+  const ComputeDag window = testing::Convolution({28, 28, 64, 64, 3, 1, 1});
+  const auto task = TaskSpace::Create(window, target, DefaultFacts(target)).value();
+  EXPECT_EQ(task->DefaultSchedule().sketch.find("tf32"), std::string::npos);
+  int rounded = 0;
+  for (int i = 0; i < task->size(); ++i) {
+    const std::string name = task->space(i).name();
+    if (name.find("tf32") == std::string::npos) continue;
+    ++rounded;
+    EXPECT_EQ(name.find("winograd"), std::string::npos) << name;
+  }
+  EXPECT_GT(rounded, 0);
 }
 
 bool HasMatrices(const LoweredProgram& lowered, bool transposed) {
