@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32 or float16, random weights, everything in CUDA graphs.
+"""PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32, with it, or float16, random weights, everything in CUDA graphs.
 
     bench/peers_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
     bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
@@ -72,8 +72,10 @@ def make(name):
     return getattr(torchvision.models, name)(weights=None, **cases.TORCHVISION_OPTIONS.get(name, {})).eval()
 
 
-def dtype_of(args):
-    return getattr(torch, args.dtype)
+def type_of(name):
+    """"tf32" is float32 whose products may be in TensorFloat-32; nothing else allows these."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "tf32"
+    return torch.float32 if name == "tf32" else getattr(torch, name)
 
 
 def batch_norms(model):
@@ -131,7 +133,7 @@ def time_transformer(args):
     variants = {}
     for attention in ("sdpa", "eager"):
         try:
-            call = transformer(args.name, attention, dtype_of(args), args.batch)
+            call = transformer(args.name, attention, type_of(args.dtype), args.batch)
             with torch.inference_mode():
                 variants[attention] = time_us(call)
         except RuntimeError as error:
@@ -146,10 +148,10 @@ def time_network(args):
     if args.name.startswith(("bert", "gpt2")):
         return time_transformer(args)
     variants = {}
-    model = folded(args.name, dtype_of(args))
+    model = folded(args.name, type_of(args.dtype))
     for name, memory_format in FORMATS.items():
         placed = model.cuda().to(memory_format=memory_format)
-        image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=dtype_of(args)).contiguous(memory_format=memory_format)
+        image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=type_of(args.dtype)).contiguous(memory_format=memory_format)
         with torch.inference_mode():
             variants[name] = time_us(lambda: placed(image))
     return {"variants": variants, "best_us": min(variants.values()), "batch_norms_left": batch_norms(model)}
@@ -160,8 +162,8 @@ def time_compiled(args):
     import torch._inductor.config as inductor
     inductor.freezing = True
     torch.compiler.reset()
-    model = folded(args.name, dtype_of(args)).cuda()
-    image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=dtype_of(args))
+    model = folded(args.name, type_of(args.dtype)).cuda()
+    image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=type_of(args.dtype))
     began = time.monotonic()
     with torch.no_grad():  # freezing takes no inference mode
         compiled = torch.compile(model)
@@ -177,18 +179,20 @@ def random(shape, memory_format=torch.contiguous_format):
     return torch.randn(*shape, device="cuda").contiguous(memory_format=memory_format)
 
 
-def conv_ways(o, memory_format):
+def conv_ways(kernel, memory_format):
     """The convolution alone, and with bias and relu: as kernels of their own and as cuDNN's fused call."""
-    x = random((1, o["ci"], o["h"], o["w"]), memory_format)
-    w = random((o["co"], o["ci"], o["kernel"], o["kernel"]), memory_format)
-    b, stride, pad = random((o["co"],)), o["stride"], (o["kernel"] - 1) // 2
+    o, batch, dtype = kernel.options, kernel.batch, type_of(kernel.dtype)
+    x = random((batch, o["ci"], o["h"], o["w"]), memory_format).to(dtype)
+    w = random((o["co"], o["ci"], o["kernel"], o["kernel"]), memory_format).to(dtype)
+    b, stride, pad = random((o["co"],)).to(dtype), o["stride"], (o["kernel"] - 1) // 2
     return {"alone": lambda: F.conv2d(x, w, None, stride, pad),
             "separate": lambda: F.relu_(F.conv2d(x, w, b, stride, pad)),
             "fused": lambda: torch.cudnn_convolution_relu(x, w, b, (stride, stride), (pad, pad), (1, 1), 1)}
 
 
-def depthwise_ways(o, memory_format):
+def depthwise_ways(kernel, memory_format):
     """The convolution alone, and with scale, shift and relu as kernels of their own."""
+    o = kernel.options
     channels = o["channels"] * o["multiplier"]
     x = random((1, o["channels"], o["size"], o["size"]), memory_format)
     w = random((channels, 1, o["kernel"], o["kernel"]), memory_format)
@@ -218,10 +222,12 @@ def time_convolution(kernel):
     ways = conv_ways if kernel.operator == "conv2d" else depthwise_ways
     variants = {}
     for name, memory_format in FORMATS.items():
-        for way, time in time_ways(ways(kernel.options, memory_format), 20).items():
+        for way, time in time_ways(ways(kernel, memory_format), 20).items():
             variants[f"{name} {way}"] = time
     alone = {name: time for name, time in variants.items() if name.endswith("alone")}
-    whole = {name: time for name, time in variants.items() if name not in alone}
+    # Without bias and relu of our own the convolution alone is the same work.
+    fused = kernel.operator != "conv2d" or kernel.options.get("bias", 0)
+    whole = {name: time for name, time in variants.items() if (name not in alone) == bool(fused)}
     return {"variants": variants, "best_us": min(whole.values()), "bare_us": min(alone.values())}
 
 
@@ -258,7 +264,7 @@ def time_attention(kernel):
     """PyTorch's implementations that know the shape and type."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     o = kernel.options
-    q, k, v = (random((1, o["heads"], o["queries"], o["size"])).to(getattr(torch, kernel.dtype)) for _ in range(3))
+    q, k, v = (random((1, o["heads"], o["queries"], o["size"])).to(type_of(kernel.dtype)) for _ in range(3))
     copies = max(1, min(50, 2**31 // (o["heads"] * o["queries"] ** 2 * o["size"] // 16)))
     variants = {}
     for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
@@ -273,14 +279,14 @@ def time_attention(kernel):
 
 def time_layer_norm(kernel):
     rows, columns = kernel.options["rows"], kernel.options["columns"]
-    x, weight, bias = (random(shape).to(getattr(torch, kernel.dtype)) for shape in ((rows, columns), (columns,), (columns,)))
+    x, weight, bias = (random(shape).to(type_of(kernel.dtype)) for shape in ((rows, columns), (columns,), (columns,)))
     best = time_us(lambda: F.layer_norm(x, (columns,), weight, bias), 20)
     return {"variants": {"layer_norm": best}, "best_us": best, "bare_us": best}
 
 
 def time_kernel(kernel):
     """By what it is."""
-    ways = {"gemm": lambda: time_gemm(kernel, getattr(torch, kernel.dtype)), "attention": lambda: time_attention(kernel),
+    ways = {"gemm": lambda: time_gemm(kernel, type_of(kernel.dtype)), "attention": lambda: time_attention(kernel),
             "layer_norm": lambda: time_layer_norm(kernel)}
     return ways.get(kernel.operator, lambda: time_convolution(kernel))()
 
@@ -336,7 +342,7 @@ def parse(words):
         command = commands.add_parser(name)
         command.add_argument("name")
         command.add_argument("--batch", type=int, default=1)
-        command.add_argument("--dtype", choices=("float32", "float16"), default="float32")
+        command.add_argument("--dtype", choices=("float32", "float16", "tf32"), default="float32")
         command.set_defaults(run=run)
     command = commands.add_parser("kernels")
     command.add_argument("part", choices=tuple(cases.KERNELS))

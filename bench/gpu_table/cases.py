@@ -12,7 +12,7 @@ class Network:
     strict_seconds: int
     batch: int = 1
     compiled: bool = False  # torch.compile is among the peer's ways
-    dtype: str = "float32"  # of both sides
+    dtype: str = "float32"  # of both sides; "tf32": float32, products in TensorFloat-32 allowed
     options: dict = field(default_factory=dict, hash=False)  # of ours, as `diapason networks` lists them
 
     def modes(self):
@@ -26,7 +26,8 @@ class Kernel:
     name: str
     operator: str
     options: dict = field(hash=False)
-    dtype: str = "float32"  # of both sides
+    dtype: str = "float32"  # of both sides, as a network's
+    batch: int = 1
 
 
 def conv(size, channels_in, channels_out, kernel, stride):
@@ -79,6 +80,12 @@ HALF = {
     "gpt2-decode-half": Network("GPT-2, one token behind 512, fp16", "gpt2", "gpt2-decode", 45, 0, dtype="float16",
                                 options={"seq": 512, "decode": 1}),
 }
+# float32 with products in TensorFloat-32, which both sides may use.
+TF32 = {
+    "resnet-50-tf32": Network("ResNet-50, tf32", "resnet-50", "resnet50", 40, 0, dtype="tf32"),
+    "resnet-50-b16-tf32": Network("ResNet-50, batch 16, tf32", "resnet-50", "resnet50", 30, 0, batch=16, dtype="tf32"),
+    "bert-base-tf32": Network("BERT-base, 128 tokens, tf32", "bert-base", "bert-base", 40, 0, dtype="tf32"),
+}
 # Arguments of torchvision's function, for the export and the peer alike.
 TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 
@@ -108,6 +115,10 @@ GEMMS_HALF = [half_gemm(128, 768, 768), half_gemm(128, 3072, 768), half_gemm(128
 GEMMS_HALF_LARGE = [half_gemm(4096, 4096, 4096, "bfloat16"), half_gemm(8192, 8192, 8192), half_gemm(8192, 8192, 8192, "bfloat16")]
 # Of int8, with weights that either side may lay out; int32 results.
 GEMM_INT8 = [Kernel("GEMM 4096^3, int8", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 1, "int8": 1})]
+GEMM_TF32 = [half_gemm(4096, 4096, 4096, "tf32")]
+# 14x14, 256 to 512 channels, of 256 images.
+CONVS_HALF = [Kernel("3x3, 256x14x14, 256->512", "conv2d",
+                     {"h": 14, "w": 14, "ci": 256, "co": 512, "kernel": 3, "stride": 1}, "float16", 256)]
 ATTENTION_HALF = [attention(12, 128, 64), attention(128, 2048, 64), attention(128, 2048, 128), attention(32, 4096, 128, "bfloat16")]
 NORMS_HALF = [layer_norm(128, 768), layer_norm(8192, 1024)]
 # Strassen's algorithm competes in the first and third; a plain product is asked for by leaving it out of the search (flags of `tune`).
@@ -115,19 +126,20 @@ GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-f
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemms-half-large": 20, "gemm-int8": 10, "attention-half": 30, "norms-half": 5}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemms-half-large": 20, "gemm-int8": 10, "gemm-tf32": 10, "convs-half": 40, "attention-half": 30, "norms-half": 5}
 # By part; of "gemm" there is one, in several modes.
-KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemms-half-large": GEMMS_HALF_LARGE, "gemm-int8": GEMM_INT8, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
+KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemms-half-large": GEMMS_HALF_LARGE, "gemm-int8": GEMM_INT8, "gemm-tf32": GEMM_TF32, "convs-half": CONVS_HALF, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
 KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
 
 PARTS = [*NETWORKS, "gemm"]
-NETWORKS |= TRANSFORMERS | HALF
-MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "gemms-half-large", "gemm-int8", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
+NETWORKS |= TRANSFORMERS | HALF | TF32
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, *TF32, "gemms-half", "gemms-half-large", "gemm-int8", "gemm-tf32", "convs-half", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
 # Names for several parts.
 GROUPS = {"half": ["resnet-18-half", "resnet-50-half", "resnet-50-b16-half", "mobilenet-v2-half", "efficientnet-b0-half"],
           "transformers": ["convnext-tiny-half", "swin-tiny-half", "vit-b16-half", "bert-base-half", "bert-large-half", "gpt2-half"],
           "transformers-more": ["vit-b16-b16-half", "bert-base-b16-half", "gpt2-decode-half", *TRANSFORMERS],
-          "kernels-half": ["gemms-half", "gemms-half-large", "gemm-int8", "attention-half", "norms-half"]}
+          "kernels-half": ["gemms-half", "gemms-half-large", "gemm-int8", "convs-half", "attention-half", "norms-half"],
+          "tf32": [*TF32, "gemm-tf32"]}
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

@@ -128,6 +128,7 @@ def kernels_part(bench, name, result):
     for label, kernel, flags in kernels_of(name):
         options = [word for key, value in kernel.options.items() for word in ("--set", f"{key}={value}")]
         options += ["--dtype", kernel.dtype] if kernel.dtype != "float32" else []
+        options += ["--batch", kernel.batch] if kernel.batch > 1 else []
         history = bench.scratch / f"{name}-{len(packages)}.db"
         row = result["rows"][label] = tune(bench, kernel.operator, options, history, cases.KERNEL_SECONDS[name],
                                              [*flags, *(cases.LEFT_OUT.get(label, []) if name == "gemm" else [])])

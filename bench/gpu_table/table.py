@@ -59,15 +59,18 @@ def peer_us(part, label, result):
     return peer["best_us"], ways[0] if ways else ""
 
 
+SHORT_TYPES = {"bfloat16": "bf16", "float16": "fp16", "tf32": "tf32"}
+
+
 def title_of(part, label):
     if part in cases.NETWORKS:
         return cases.NETWORKS[part].title + ("" if label == "default" else f", {label}")
     if part == "gemm":
         return cases.GEMM.name + ("" if label == "default" else f", {label}")
-    if part.endswith("-half"):
+    if part.endswith(("-half", "-tf32")):
         kernel = next(kernel for kernel in cases.KERNEL_LISTS[part] if kernel.name == label)
-        kind = {"gemm": "GEMM", "layer_norm": "layer norm"}.get(kernel.operator, kernel.operator)
-        return f"{kind} {label}, {'bf16' if kernel.dtype == 'bfloat16' else 'fp16'}"
+        kind = {"gemm": "GEMM", "layer_norm": "layer norm", "conv2d": "convolution"}.get(kernel.operator, kernel.operator)
+        return f"{kind} {label}, {SHORT_TYPES[kernel.dtype]}"
     return {"depthwise": f"depthwise {label}"}.get(part, label)
 
 
