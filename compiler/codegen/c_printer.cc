@@ -63,9 +63,20 @@ class CKernelPrinter : public CVectorPrinter {
     return SplitWholeTiles(body, analyzer_);
   }
 
+  // Whether all that is stored are integers of 8 bits as they are in memory, which are copied without being computed.
+  static bool CopiesBytes(const Stmt& stmt) {
+    if (stmt->kind == StmtKind::kStore && !IsByteCopy(stmt->value)) return false;
+    return std::all_of(stmt->body.begin(), stmt->body.end(), CopiesBytes);
+  }
+  static bool IsByteCopy(const Expr& e) {
+    if (!IsByte(e->dtype)) return false;
+    if (e->kind == ExprKind::kSelect) return IsByteCopy(e->args[1]) && IsByteCopy(e->args[2]);
+    return e->kind == ExprKind::kLoad || e->kind == ExprKind::kIntImm;
+  }
+
   // Bytes of the widest element that a vector of the loop's values has.
   static int64_t WidestElement(const Stmt& stmt) {
-    int64_t widest = 4;
+    int64_t widest = CopiesBytes(stmt) ? 1 : 4;
     auto look = [&](const ExprNode& e) {
       if (e.dtype == DType::kFloat64) widest = 8;
     };

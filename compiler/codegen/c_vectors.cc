@@ -32,6 +32,9 @@ const Element* ElementOf(DType dtype) {
   }
 }
 
+// The same of values that are computed: of bytes they are lanes of int that hold a byte's values.
+const Element* ValueElementOf(DType dtype) { return IsByte(dtype) ? &kI32 : ElementOf(dtype); }
+
 std::string Replaced(std::string text, const std::string& what, const std::string& by) {
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
     text.replace(at, what.size(), by);
@@ -70,15 +73,19 @@ std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
   } else if (is_float && (bytes == 32 || bytes == 16)) {
     out += std::string("#ifdef ") + (bytes == 32 ? "__AVX__" : "__SSE2__") + "\n  return " + builtin +
            (bytes == 32 ? "256" : "") + "(b, a);\n#else\n" + plain + "#endif\n";
+  } else if (element.name == kI32.name && (bytes == 32 || bytes == 16)) {
+    out += std::string("#if defined(") + (bytes == 32 ? "__AVX2__" : "__SSE4_1__") +
+           ") && !defined(__clang__)\n  return ({V})__builtin_ia32_p" + op + "sd" + (bytes == 32 ? "256" : "128") +
+           "(a, b);\n#else\n" + plain + "#endif\n";
   } else {
     out += plain;
   }
   return out + "}";
 }
 
-// exp, sigmoid and tanh of float vectors, within 2 units in the last place (Cephes' polynomials: e^x = 2^n * e^r with
-// |r| at most ln(2) / 2; 2^n in two factors, so that results below the normal range and infinities come out). Scalar
-// calls would take ten times as long. Null for other functions.
+// exp, sigmoid, tanh and erf of float vectors, within 2 units in the last place (Cephes' polynomials: e^x = 2^n * e^r
+// with |r| at most ln(2) / 2; 2^n in two factors, so that results below the normal range and infinities come out).
+// Scalar calls would take ten times as long. Null for other functions.
 const char* VectorFunction(const std::string& name) {
   if (name == "exp") {
     return R"(static inline {V} {V}_exp({V} x) {
@@ -109,7 +116,53 @@ const char* VectorFunction(const std::string& name) {
   return ({V})((small & ({M})p) | (~small & (({M})large | sign)));
 })";
   }
+  // Juffa's two polynomials, of x and of the logarithm of 1 - erf.
+  if (name == "erf") {
+    return R"(static inline {V} {V}_erf({V} x) {
+  const {M} sign = ({M})x & (int)0x80000000;
+  const {V} a = ({V})(({M})x ^ sign), z = x * x;
+  const {M} large = ({M})(a > 0.927734375f);
+  {V} q = (a * -1.72853470e-5f + 3.83197126e-4f) * z + (a * -3.88396438e-3f + 2.42546219e-2f);
+  q = q * a - 1.06777877e-1f;
+  q = q * a - 6.34846687e-1f;
+  q = q * a - 1.28717512e-1f;
+  q = 1.0f - {V}_exp(q * a - a);
+  {V} p = z * -5.96761703e-4f + 4.99119423e-3f;
+  p = p * z - 2.67681349e-2f;
+  p = p * z + 1.12819925e-1f;
+  p = p * z - 3.76125336e-1f;
+  p = p * z + 1.28379166e-1f;
+  p = p * x + x;
+  return ({V})((large & (({M})q | sign)) | (~large & ({M})p));
+})";
+  }
   return nullptr;
+}
+
+// round, floor, ceil and sqrt of float vectors by the processor's instruction, which gives what the scalar function
+// does. `scalar` is that function. Empty for other functions.
+std::string InstructionFunction(const std::string& name, const std::string& scalar, int64_t lanes) {
+  static const auto& kRounding =
+      *new std::map<std::string, std::string>{{"round", "4"}, {"floor", "9"}, {"ceil", "10"}};
+  const auto mode = kRounding.find(name);
+  if (mode == kRounding.end() && name != "sqrt") return "";
+  std::string needs, fast;
+  const bool root = name == "sqrt";
+  if (lanes == 16) {
+    needs = "defined(__AVX512F__) && !defined(__clang__)";
+    fast = root ? "__builtin_ia32_sqrtps512_mask(x, x, -1, 4)"
+                : "__builtin_ia32_rndscaleps_mask(x, " + mode->second + ", x, -1, 4)";
+  } else if (lanes == 8) {
+    needs = root ? "defined(__AVX__) && !defined(__clang__)" : "defined(__AVX__)";
+    fast = root ? "__builtin_ia32_sqrtps256(x)" : "__builtin_ia32_roundps256(x, " + mode->second + ")";
+  } else if (lanes == 4) {
+    needs = root ? "defined(__SSE2__) && !defined(__clang__)" : "defined(__SSE4_1__)";
+    fast = root ? "__builtin_ia32_sqrtps(x)" : "__builtin_ia32_roundps(x, " + mode->second + ")";
+  }
+  const std::string loop = "  {V} r;\n  for (int i = 0; i < {N}; ++i) r[i] = " + scalar + "(x[i]);\n  return r;\n",
+                    body =
+                        fast.empty() ? loop : "#if " + needs + "\n  return " + fast + ";\n#else\n" + loop + "#endif\n";
+  return "static inline {V} {V}_" + name + "({V} x) {\n" + body + "}";
 }
 
 // The instructions that convert float16 of so many lanes, where the processor has them.
@@ -172,6 +225,30 @@ std::string ByteHelper(bool is_signed, int64_t lanes) {
   return Filled("static inline i32x{N} " + name + "_load(const " + type + "* p) {\n" + body + "}", kI32, lanes);
 }
 
+// The low bytes of a vector of int in memory.
+std::string ByteStoreHelper(int64_t lanes) {
+  static constexpr char kLow[] = "(s8x{B}){{I}}";
+  std::string order, fast, needs;
+  for (int64_t i = 0; i < 4 * lanes; ++i)
+    order += (i == 0 ? "" : ", ") + std::to_string(i % 16 < 4 ? i % 16 * 4 : -128);
+  const std::string low = Replaced(kLow, "{I}", order);
+  if (lanes == 16) {
+    needs = "defined(__AVX512F__) && !defined(__clang__)";
+    fast = "  *(s8x16u*)p = (s8x16u)__builtin_ia32_pmovdb512_mask(x, (s8x16){0}, -1);\n";
+  } else if (lanes == 8) {
+    needs = "defined(__AVX2__)";
+    fast = "  const i32x8 low = (i32x8)__builtin_ia32_pshufb256((s8x32)x, " + low + ");\n" +
+           "  __builtin_memcpy(p, &low, 4);\n  const int high = low[4];\n  __builtin_memcpy(p + 4, &high, 4);\n";
+  } else if (lanes == 4) {
+    needs = "defined(__SSSE3__)";
+    fast = "  const i32x4 low = (i32x4)__builtin_ia32_pshufb128((s8x16)x, " + low +
+           ");\n  __builtin_memcpy(p, &low, 4);\n";
+  }
+  const std::string loop = "  for (int i = 0; i < {N}; ++i) p[i] = (unsigned char)x[i];\n",
+                    body = fast.empty() ? loop : "#if " + needs + "\n" + fast + "#else\n" + loop + "#endif\n";
+  return Filled("static inline void bytes{N}_store(unsigned char* p, i32x{N} x) {\n" + body + "}", kI32, lanes);
+}
+
 }  // namespace
 
 const char* CVectorPrinter::VectorElementOf(DType dtype) {
@@ -180,7 +257,7 @@ const char* CVectorPrinter::VectorElementOf(DType dtype) {
 }
 
 std::string CVectorPrinter::VectorType(DType dtype, int64_t lanes) {
-  const Element& element = *ElementOf(dtype);
+  const Element& element = *ValueElementOf(dtype);
   const std::string name = element.name + ("x" + std::to_string(lanes));
   helpers_.DefineType(name, Filled("typedef {E} {V} __attribute__((vector_size({B})));\n"
                                    "typedef {E} {V}u __attribute__((vector_size({B}), aligned(4), may_alias));",
@@ -192,7 +269,7 @@ std::string CVectorPrinter::Broadcast(const std::string& scalar, DType dtype) {
   const std::string type = VectorType(dtype, lanes_);
   helpers_.DefineType(type + "_set",
                       Filled("static inline {V} {V}_set({E} x) { return ({V}){" + Repeated("x", lanes_) + "}; }",
-                             *ElementOf(dtype), lanes_));
+                             *ValueElementOf(dtype), lanes_));
   return type + "_set(" + scalar + ")";
 }
 
@@ -425,6 +502,9 @@ void CVectorPrinter::PrintSplitStore(const StmtNode& store, const Expr& conditio
 void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
   const BufferDecl& decl = buffers_.at(store.buffer);
   const Stride stride = StrideOf(store.index, lane_, analyzer_);
+  if (IsByte(decl.dtype) && store.value->dtype == decl.dtype && slots_.count(store.buffer) == 0 && stride.affine &&
+      stride.stride == 1 && HasByteForm(store.value))
+    return PrintByteStore(store, stride);
   const bool has_vectors = ElementOf(decl.dtype) != nullptr && ElementOf(store.value->dtype) == ElementOf(decl.dtype);
   if (!has_vectors || !stride.affine || stride.stride == 0)
     return PrintLaneByLane(MakeStore(store.buffer, store.index, store.value));
@@ -437,6 +517,62 @@ void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
     }
   }
   WriteVector(store, stride, VectorText(store.value));
+}
+
+// Whether lanes of such a value of 8 bits are vectors of int without being computed one by one.
+bool CVectorPrinter::HasByteForm(const Expr& e) {
+  if (!UsesLane(e)) return true;
+  switch (e->kind) {
+    case ExprKind::kLoad: return BytesFrom(e) != nullptr;
+    case ExprKind::kCast:
+      return IsByte(e->args[0]->dtype) ? HasByteForm(e->args[0]) : ElementOf(e->args[0]->dtype) != nullptr;
+    case ExprKind::kMin:
+    case ExprKind::kMax: return HasByteForm(e->args[0]) && HasByteForm(e->args[1]);
+    case ExprKind::kSelect: return !UsesLane(e->args[0]) && HasByteForm(e->args[1]) && HasByteForm(e->args[2]);
+    default: return false;
+  }
+}
+
+void CVectorPrinter::PrintByteStore(const StmtNode& store, const Stride& stride) {
+  const Expr& value = store.value;
+  const std::string to = Pointer(store.buffer, stride.base);
+  if (!UsesLane(value))
+    return Line("__builtin_memset(" + to + ", " + Text(value) + ", " + std::to_string(lanes_) + ");");
+  if (value->kind == ExprKind::kSelect) {
+    StmtNode branch = store;
+    Open("if (" + Text(value->args[0]) + ")");
+    branch.value = value->args[1];
+    PrintByteStore(branch, stride);
+    Close();
+    Open("else");
+    branch.value = value->args[2];
+    PrintByteStore(branch, stride);
+    return Close();
+  }
+  if (value->kind == ExprKind::kLoad) {
+    return Line("__builtin_memcpy(" + to + ", " + Pointer(value->buffer, BytesFrom(value)) + ", " +
+                std::to_string(lanes_) + ");");
+  }
+  VectorType(DType::kInt32, lanes_);
+  DefineByteTypes();
+  const std::string name = "bytes" + std::to_string(lanes_) + "_store";
+  helpers_.DefineFunction(name, ByteStoreHelper(lanes_));
+  const std::string lanes = value->kind == ExprKind::kCast ? IntegerLanes(value->args[0]) : VectorText(value);
+  Line(name + "((unsigned char*)" + "(" + to + "), " + lanes + ");");
+}
+
+// The value, whose type has lanes, as lanes of int: towards zero, as a cast.
+std::string CVectorPrinter::IntegerLanes(const Expr& e) {
+  if (ValueElementOf(e->dtype) == &kI32) return VectorText(e);
+  return "__builtin_convertvector(" + VectorText(e) + ", " + VectorType(DType::kInt32, lanes_) + ")";
+}
+
+void CVectorPrinter::DefineByteTypes() {
+  helpers_.DefineType("s8x16",
+                      "typedef char s8x16u __attribute__((vector_size(16), aligned(1), may_alias));\n"
+                      "typedef char s8x16 __attribute__((vector_size(16)));\n"
+                      "typedef char s8x32 __attribute__((vector_size(32)));\n"
+                      "typedef long long s64x2 __attribute__((vector_size(16)));");
 }
 
 void CVectorPrinter::WriteVector(const StmtNode& store, const Stride& stride, const std::string& value) {
@@ -504,18 +640,21 @@ std::string CVectorPrinter::NarrowAccess(DType dtype, bool load) {
   return type + "x" + std::to_string(lanes_) + op;
 }
 
-std::string CVectorPrinter::ByteLoad(const Expr& load) {
-  if (load->kind != ExprKind::kLoad || !IsByte(load->dtype) || slots_.count(load->buffer) != 0) return "";
+Expr CVectorPrinter::BytesFrom(const Expr& load) {
+  if (load->kind != ExprKind::kLoad || !IsByte(load->dtype) || slots_.count(load->buffer) != 0) return nullptr;
   const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
-  if (!stride.affine || stride.stride != 1 || !IsByte(buffers_.at(load->buffer).dtype)) return "";
+  return stride.affine && stride.stride == 1 && IsByte(buffers_.at(load->buffer).dtype) ? stride.base : nullptr;
+}
+
+std::string CVectorPrinter::ByteLoad(const Expr& load) {
+  const Expr from = BytesFrom(load);
+  if (from == nullptr) return "";
   const bool is_signed = load->dtype == DType::kInt8;
   VectorType(DType::kInt32, lanes_);
-  helpers_.DefineType("s8x16",
-                      "typedef char s8x16u __attribute__((vector_size(16), aligned(1), may_alias));\n"
-                      "typedef long long s64x2 __attribute__((vector_size(16)));");
+  DefineByteTypes();
   const std::string name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes_) + "_load";
   helpers_.DefineFunction(name, ByteHelper(is_signed, lanes_));
-  return name + "(" + Pointer(load->buffer, stride.base) + ")";
+  return name + "(" + Pointer(load->buffer, from) + ")";
 }
 
 std::string CVectorPrinter::VectorText(const Expr& e) {
@@ -532,6 +671,7 @@ std::string CVectorPrinter::VectorText(const Expr& e) {
 
 std::string CVectorPrinter::UnsharedText(const Expr& e) {
   if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
+  if (IsByte(e->dtype) && !HasByteForm(e)) return PerLane(e);
   switch (e->kind) {
     case ExprKind::kAdd: return VectorInfix(e, " + ");
     case ExprKind::kSub: return VectorInfix(e, " - ");
@@ -564,6 +704,7 @@ std::string CVectorPrinter::VectorLoad(const Expr& e) {
   const Stride stride = StrideOf(e->args[0], lane_, analyzer_);
   if (!stride.affine || (stride.stride != 1 && stride.stride != 0)) return PerLane(e);
   if (stride.stride == 0) return Broadcast(Text(AtLane(e, 0)), e->dtype);  // a variable that cancels
+  if (IsByte(e->dtype)) return ByteLoad(e);
   if (slots_.count(e->buffer) != 0) return SlotName(e->buffer, IntValue(stride.base));
   const BufferDecl& decl = buffers_.at(e->buffer);
   if (IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal)
@@ -575,7 +716,7 @@ std::string CVectorPrinter::VectorLoad(const Expr& e) {
 
 std::string CVectorPrinter::VectorExtremum(const Expr& e) {
   const bool is_min = e->kind == ExprKind::kMin;
-  const Element& element = *ElementOf(e->dtype);
+  const Element& element = *ValueElementOf(e->dtype);
   const std::string type = VectorType(e->dtype, lanes_), name = type + (is_min ? "_min" : "_max");
   MaskType(element.bytes);
   helpers_.DefineFunction(name, Filled(ExtremumHelper(is_min, element, lanes_), element, lanes_));
@@ -643,7 +784,7 @@ std::string CVectorPrinter::VectorSelect(const Expr& e) {
     --conditional_;
     return text;
   }
-  const Element& element = *ElementOf(e->dtype);
+  const Element& element = *ValueElementOf(e->dtype);
   if (!SafeOnAllLanes(e->args[1], condition) || !SafeOnAllLanes(e->args[2], condition)) return PerLane(e);
   const std::string mask = MaskText(condition, element.bytes);
   if (mask.empty()) return PerLane(e);
@@ -657,10 +798,12 @@ std::string CVectorPrinter::VectorSelect(const Expr& e) {
 
 std::string CVectorPrinter::VectorCast(const Expr& e) {
   const Element* from = ElementOf(e->args[0]->dtype);
-  if (const std::string bytes = ByteLoad(e->args[0]); !bytes.empty() && ElementOf(e->dtype) != nullptr) {
-    if (e->dtype == DType::kInt32) return bytes;
-    return "__builtin_convertvector(" + bytes + ", " + VectorType(e->dtype, lanes_) + ")";
+  if (IsByte(e->dtype)) {  // HasByteForm
+    if (e->args[0]->dtype == e->dtype) return VectorText(e->args[0]);
+    const std::string lanes = IntegerLanes(e->args[0]);
+    return e->dtype == DType::kInt8 ? "(" + lanes + " << 24 >> 24)" : "(" + lanes + " & 255)";
   }
+  if (IsByte(e->args[0]->dtype) && HasByteForm(e->args[0]) && ElementOf(e->dtype) != nullptr) from = &kI32;
   if (from == nullptr) return PerLane(e);
   if (from == ElementOf(e->dtype)) return VectorText(e->args[0]);
   return "__builtin_convertvector(" + VectorText(e->args[0]) + ", " + VectorType(e->dtype, lanes_) + ")";
@@ -680,10 +823,17 @@ std::string CVectorPrinter::VectorCall(const Expr& e) {
     MaskType(kF32.bytes);
     Broadcast("", e->dtype);
     helpers_.DefineFunction(VectorType(e->dtype, lanes_) + "_exp", Filled(VectorFunction("exp"), kF32, lanes_));
-    helpers_.DefineFunction(name, Filled(text, kF32, lanes_));
+    // Behind exp, which it calls: functions are printed in the order of these names.
+    helpers_.DefineFunction(e->name == "erf" ? VectorType(e->dtype, lanes_) + "_exp_erf" : name,
+                            Filled(text, kF32, lanes_));
     return name + "(" + args + ")";
   }
   const std::string function = CallName(e->name, e->dtype);
+  if (const std::string text = InstructionFunction(e->name, function, lanes_);
+      !text.empty() && e->dtype != DType::kFloat64) {
+    helpers_.DefineFunction(name, Filled(text, kF32, lanes_));
+    return name + "(" + args + ")";
+  }
   helpers_.DefineFunction(name, Filled("static inline {V} {V}_" + e->name + "(" + params +
                                            ") {\n  {V} r;\n  for (int i = 0; i < {N}; ++i) r[i] = " + function + "(" +
                                            elements + ");\n  return r;\n}",

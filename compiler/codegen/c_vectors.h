@@ -58,6 +58,10 @@ class CVectorPrinter : public ExprPrinter {
   void PrintVectorStmt(const Stmt& stmt);
   void PrintVectorIf(const StmtNode& s);
   void PrintVectorStore(const StmtNode& store);
+  bool HasByteForm(const Expr& e);
+  void PrintByteStore(const StmtNode& store, const Stride& stride);
+  std::string IntegerLanes(const Expr& e);
+  void DefineByteTypes();
   void WriteVector(const StmtNode& store, const Stride& stride, const std::string& value);
   void PrintSplitStore(const StmtNode& store, const Expr& condition);
   void PrintLaneByLane(const Stmt& stmt);
@@ -87,6 +91,8 @@ class CVectorPrinter : public ExprPrinter {
   std::string MaskType(int bytes);
   // Name of the function that loads or stores lanes of a narrow float.
   std::string NarrowAccess(DType dtype, bool load);
+  // Where a load of neighbouring integers of 8 bits begins; null where it is none.
+  Expr BytesFrom(const Expr& load);
   // Neighbouring integers of 8 bits as a vector of int; empty where it is no load of such.
   std::string ByteLoad(const Expr& load);
 

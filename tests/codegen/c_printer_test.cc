@@ -392,7 +392,7 @@ TEST(CPrinter, VectorFunctionsAreAccurateOverTheirWholeRange) {
   constexpr int64_t kCount = 1 << 16;
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
   LoweredProgram program;
-  const std::vector<std::string> functions = {"exp", "sigmoid", "tanh"};
+  const std::vector<std::string> functions = {"exp", "sigmoid", "tanh", "erf"};
   for (const std::string& function : functions) {
     program.kernels.push_back(KernelOf(
         "f_" + function, {Global(0, "X", kCount), Global(1, "Y", kCount, true)},
@@ -417,6 +417,7 @@ TEST(CPrinter, VectorFunctionsAreAccurateOverTheirWholeRange) {
       if (i == 2) continue;
       const double exact = function == "exp"    ? std::exp(double{x[i]})
                            : function == "tanh" ? std::tanh(double{x[i]})
+                           : function == "erf"  ? std::erf(double{x[i]})
                                                 : 1 / (1 + std::exp(-double{x[i]}));
       const float rounded = static_cast<float>(exact);
       if (std::isinf(rounded))
@@ -461,6 +462,56 @@ TEST(CPrinter, BytesAreWidenedByVectors) {
   ExpectSameAsReference(kernels, 1e-6, "x86-64-v3");
   const std::string source = SourceOf(kernels[0], 64);
   EXPECT_NE(source.find("i8x16_load(X + p * 16 + 3)"), std::string::npos) << source;
+}
+
+// Lanes of 8 bits as they are stored: of numbers and integers, of what is chosen, and copied as they are.
+TEST(CPrinter, BytesAreNarrowedAndCopiedByVectors) {
+  using Value = std::function<Expr(const Expr& at, DType to)>;
+  const auto loaded = [](const Expr& at, DType type) { return At(type == DType::kInt8 ? 2 : 3, Add(at, I(1)), type); };
+  const Value values[] = {
+      [](const Expr& at, DType to) {  // requantised
+        const Expr x = Call("round", {Mul(At(0, at), F(10.25))});
+        const bool is_signed = to == DType::kInt8;
+        return Cast(to, Min(Max(Add(x, F(3)), F(is_signed ? -128 : 0)), F(is_signed ? 127 : 255)));
+      },
+      [](const Expr& at, DType to) {
+        return Cast(to, Mul(Max(At(4, at, DType::kInt32), IntImm(0, DType::kInt32)), IntImm(7, DType::kInt32)));
+      },
+      [&](const Expr& at, DType to) { return loaded(at, to); },
+      [&](const Expr& at, DType to) {
+        const Expr x = loaded(at, DType::kInt8);
+        return Cast(to, to == DType::kInt8 ? x : Max(x, IntImm(0, DType::kInt8)));
+      },
+      [&](const Expr& at, DType to) { return Cast(to, loaded(at, DType::kUint8)); },
+      [&](const Expr& at, DType to) {  // padding
+        return Select(Lt(FloorDiv(at, 16), I(2)), loaded(at, to), IntImm(7, to));
+      },
+      [&](const Expr& at, DType to) {
+        return Max(loaded(at, to), Min(At(to == DType::kInt8 ? 2 : 3, at, to), IntImm(9, to)));
+      },
+      [&](const Expr& at, DType to) {  // what was narrowed is widened again
+        const Expr narrow = Cast(to, Call("floor", {Max(At(0, at), F(0))}));
+        return Cast(to, Mul(Add(Cast(DType::kFloat32, narrow), F(2)), F(0.5)));
+      },
+  };
+  std::vector<KernelFunc> kernels;
+  for (const Value& value : values) {
+    for (DType to : {DType::kInt8, DType::kUint8}) {
+      for (int64_t lanes : {32, 16, 8, 4, 2}) {
+        const Expr p = MakeVar("p"), l = MakeVar("l"), at = Mad(p, lanes, l);
+        const std::vector<BufferDecl> params = {
+            Global(0, "X", 64), Global(1, "Y", 64, true, to), Global(2, "S", 80, false, DType::kInt8),
+            Global(3, "U", 80, false, DType::kUint8), Global(4, "I", 64, false, DType::kInt32)};
+        kernels.push_back(
+            KernelOf("narrow", params, Serial(p, 48 / lanes, Vectorize(l, lanes, MakeStore(1, at, value(at, to))))));
+      }
+    }
+  }
+  ExpectSameAsReference(kernels);
+  ExpectSameAsReference(kernels, 1e-6, "x86-64");
+  ExpectSameAsReference(kernels, 1e-6, "x86-64-v3");
+  EXPECT_NE(SourceOf(kernels[2], 32).find("bytes8_store("), std::string::npos);
+  EXPECT_NE(SourceOf(kernels[20], 32).find("memcpy(Y, S + 1, 32)"), std::string::npos) << SourceOf(kernels[20], 32);
 }
 
 class CPrinterOf : public ::testing::TestWithParam<DType> {};
