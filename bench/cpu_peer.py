@@ -35,6 +35,8 @@ OTHERS = ["vit_b_16", "bert"]
 # window.
 CONVOLUTIONS = {"int8-conv3x3": (64, 64, 56, 3), "int8-conv1x1": (256, 64, 56, 1), "int8-conv3x3-deep": (512, 512, 7, 3)}
 PRODUCTS = ["int8-gemm", *CONVOLUTIONS]
+# Networks quantised by ONNX Runtime's tools: pairs of QuantizeLinear and DequantizeLinear, or products of dynamically quantised activations.
+QUANTISED = {"resnet50-int8": "resnet50", "bert-int8": "bert"}
 
 
 def module_of(name):
@@ -44,8 +46,17 @@ def module_of(name):
         import torchvision
         return getattr(torchvision.models, name)(weights=None), {"x": torch.randn(1, 3, 224, 224)}
     import transformers
-    module = transformers.BertModel(transformers.BertConfig(return_dict=False), add_pooling_layer=False)
-    return module, {"input_ids": torch.randint(0, 30000, (1, 128))}
+
+    class Encoder(torch.nn.Module):  # the exporter does not get on with the many parameters that the model's own forward has
+
+        def __init__(self):
+            super().__init__()
+            self.model = transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
+
+        def forward(self, input_ids):
+            return self.model(input_ids=input_ids).last_hidden_state
+
+    return Encoder(), {"input_ids": torch.randint(0, 30000, (1, 128))}
 
 
 def write_product(name, path):
@@ -77,9 +88,39 @@ def write_product(name, path):
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), str(path))
 
 
+def write_quantised(name, path):
+    """The float32 network in uint8 activations and int8 weights: an image classifier statically, from a few random images, BERT dynamically."""
+    from onnxruntime import quantization
+    floats, prepared = OUT / f"cpu-{QUANTISED[name]}.onnx", OUT / f"cpu-{QUANTISED[name]}-prepared.onnx"
+    if not floats.exists():
+        export(QUANTISED[name], floats)
+    quantization.shape_inference.quant_pre_process(str(floats), str(prepared), skip_symbolic_shape=True)
+    if QUANTISED[name] == "bert":
+        quantization.quantize_dynamic(str(prepared), str(path), weight_type=quantization.QuantType.QInt8)
+    else:
+        quantization.quantize_static(str(prepared), str(path), RandomImages(), quant_format=quantization.QuantFormat.QDQ,
+                                     activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8, per_channel=True)
+    prepared.unlink()
+
+
+class RandomImages:
+    """A reader of calibration data."""
+
+    def __init__(self):
+        import numpy as np
+        random = np.random.default_rng(2)
+        self.images = iter([random.normal(0, 1, (1, 3, 224, 224)).astype(np.float32) for _ in range(4)])
+
+    def get_next(self):
+        image = next(self.images, None)
+        return None if image is None else {"x": image}
+
+
 def export(name, path):
     if name in PRODUCTS:
         return write_product(name, path)
+    if name in QUANTISED:
+        return write_quantised(name, path)
     import torch
     torch.manual_seed(0)
     with torch.no_grad():
@@ -205,7 +246,7 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS)}; default: the first {len(CLASSIFIERS)}")
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS + list(QUANTISED))}; default: the first {len(CLASSIFIERS)}")
     parser.add_argument("--program", default=str(ROOT / "build" / "bin" / "diapason"))
     parser.add_argument("--older", metavar="PROGRAM", help="another build of diapason to compare with")
     parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: fallback schedules alone")
@@ -213,9 +254,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", metavar="FILE", help="writes the results there, too")
     args = parser.parse_args()
-    unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS + PRODUCTS))
+    unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS + PRODUCTS + list(QUANTISED)))
     if unknown:
-        parser.error(f"no network {unknown[0]!r}: choose of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS)}")
+        parser.error(f"no network {unknown[0]!r}: choose of {', '.join(CLASSIFIERS + OTHERS + PRODUCTS + list(QUANTISED))}")
     enter_venv(VENV, PACKAGES)
     import onnxruntime
     OUT.mkdir(parents=True, exist_ok=True)
