@@ -254,6 +254,51 @@ TEST(NarrowFactors, AreReadInEightBitsWithZeroPoints) {
   }
 }
 
+// Also where the zero point is known at run time only: it is multiplied by the sums of the weights' columns.
+TEST(NarrowFactors, AreReadInEightBitsWithZeroPointsThatAreComputed) {
+  const auto cast = [](QuantizedBuilder& b, int x) { return b.Op("cast", {x}, {{"to", std::string("int32")}}); };
+  for (const DType type : {DType::kUint8, DType::kInt8}) {
+    QuantizedBuilder b;
+    const int zero = cast(b, b.Bytes({}, type));
+    const int x = b.Op("sub", {cast(b, b.Bytes({2, 5, 16}, type)), zero}),
+              image = b.Op("sub", {cast(b, b.Bytes({1, 6, 7, 9}, type)), zero});
+    const int w = cast(b, b.Weights({16, 9})), window = cast(b, b.Weights({4, 6, 3, 3}));
+    const Network before = b.Out({b.Op("matmul", {x, w}), b.Op("conv2d", {image, window}),
+                                  b.Op("conv2d", {image, window}, {{"pads", Ints{1, 1, 1, 1}}})});
+    const auto after = Optimize(before, {});
+    ASSERT_TRUE(after.ok()) << after.status();
+    std::vector<DType> left;
+    for (const Node& node : after->nodes)
+      if (node.op == "matmul" || node.op == "conv2d") left.push_back(after->tensor(node.inputs[0]).type.dtype);
+    EXPECT_THAT(left, ::testing::ElementsAre(type, type, DType::kInt32));  // around the last there is a zero point
+    const std::vector<Array> inputs = RandomBytes(before);
+    const auto want = EvaluateNetwork(before, inputs), got = EvaluateNetwork(*after, inputs);
+    ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+    for (size_t o = 0; o < want->size(); ++o)
+      for (int64_t i = 0; i < (*want)[o].elements(); ++i) ASSERT_EQ((*got)[o].int_at(i), (*want)[o].int_at(i));
+  }
+}
+
+// An image's channels become a multiple of four.
+TEST(NarrowFactors, HaveChannelsInGroupsOfFour) {
+  QuantizedBuilder b;
+  const int x = b.Dequantize(b.Bytes({2, 3, 9, 11}), b.Scale({0.02f}), b.Zero(117));
+  const int w = b.Dequantize(b.Weights({8, 3, 5, 5}), b.Scale({0.01f}), b.Zero(0, DType::kInt8));
+  const int y = b.Op("conv2d", {x, w}, {{"pads", Ints{2, 2, 2, 2}}, {"strides", Ints{2, 2}}});
+  const Network before = b.Out({b.Quantize(y, 0.06f, 100)});
+  Fused(before);
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    ModelOptions options;
+    options.layout = layout;
+    const auto after = Optimize(before, options);
+    ASSERT_TRUE(after.ok()) << after.status();
+    const auto conv =
+        std::find_if(after->nodes.begin(), after->nodes.end(), [](const Node& node) { return node.op == "conv2d"; });
+    ASSERT_NE(conv, after->nodes.end());
+    EXPECT_EQ(after->tensor(conv->inputs[0]).type.shape[layout == Layout::kNHWC ? 3 : 1], 4);
+  }
+}
+
 TEST(NarrowFactors, KeepWhatDoesNotFit) {
   GraphBuilder b;
   const auto product = [&](int64_t low, int64_t high) {

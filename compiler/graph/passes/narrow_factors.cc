@@ -10,6 +10,7 @@
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
 #include "compiler/graph/passes/quantized.h"
+#include "compiler/tensor/processor.h"
 
 namespace diapason {
 namespace {
@@ -35,39 +36,31 @@ class ZeroPointFolder {
       : network_(network), producers_(network.Producers()), consumers_(network.Consumers()) {}
 
   void Run() {
-    std::vector<Node> nodes;
     for (size_t n = 0; n < network_.nodes.size(); ++n) {
       Node node = network_.nodes[n];
       const std::optional<Shifted> left = IsProduct(node) ? ShiftedOf(node.inputs[0]) : std::nullopt;
-      const std::optional<Array> offset = left ? OffsetOf(node, *left) : std::nullopt;
-      if (!offset) {
-        nodes.push_back(std::move(node));
+      const std::optional<Array> sums = left ? SumsOfColumns(node, *left) : std::nullopt;
+      if (!sums) {
+        nodes_.push_back(std::move(node));
         continue;
       }
       node.inputs[0] = left->cast;
-      if (node.op == "conv2d") node.attributes.Set("pad_value", static_cast<double>(left->zero));
-      if (AddToNext(node, *offset)) {
-        nodes.push_back(std::move(node));
-        continue;
+      if (left->zero) {
+        TakeOff(std::move(node), *left->zero, *sums);
+      } else {
+        TakeOff(std::move(node), left->computed, *sums);
       }
-      const int result = node.output, constant = network_.AddConstant(node.name + ".offset", *offset);
-      node.output = static_cast<int>(network_.tensors.size());
-      Tensor sum = network_.tensors[result];
-      sum.name = node.name + ".sum";
-      network_.tensors.push_back(std::move(sum));
-      Node add{"add", node.name + ".offset", {}, {node.output, constant}, result};
-      nodes.push_back(std::move(node));
-      nodes.push_back(std::move(add));
     }
-    network_.nodes = std::move(nodes);
+    network_.nodes = std::move(nodes_);
   }
 
  private:
-  // q - zero: an int32 cast of q, and the integer that is subtracted.
+  // q - zero: an int32 cast of q, and the integer that is subtracted, or the tensor of one element that holds it.
   struct Shifted {
     int cast = -1;
     DType dtype = DType::kUint8;  // of q
-    int64_t zero = 0;
+    std::optional<int64_t> zero;
+    int computed = -1;
   };
 
   const TensorType& type(int tensor) const { return network_.tensors[tensor].type; }
@@ -77,14 +70,22 @@ class ZeroPointFolder {
     if (shift < 0 || network_.nodes[shift].op != "sub" || type(tensor).dtype != DType::kInt32) return std::nullopt;
     const std::vector<int>& inputs = network_.nodes[shift].inputs;
     const Tensor& zero = network_.tensors[inputs[1]];
-    const int cast = producers_[inputs[0]];
-    if (!zero.constant() || zero.data->elements() != 1 || cast < 0 || network_.nodes[cast].op != "cast" ||
-        type(inputs[0]).shape != type(tensor).shape)
-      return std::nullopt;
-    const DType dtype = type(network_.nodes[cast].inputs[0]).dtype;
+    const std::optional<DType> dtype = CastFrom(inputs[0]);
+    if (zero.type.elements() != 1 || !dtype || type(inputs[0]).shape != type(tensor).shape) return std::nullopt;
+    if (!zero.constant())
+      return CastFrom(inputs[1]) == dtype ? std::optional(Shifted{inputs[0], *dtype, std::nullopt, inputs[1]})
+                                          : std::nullopt;
     const int64_t value = zero.data->int_at(0), low = dtype == DType::kInt8 ? -128 : 0, high = low + 255;
-    if (!IsByte(dtype) || value < low || value > high) return std::nullopt;
-    return Shifted{inputs[0], dtype, value};
+    if (value < low || value > high) return std::nullopt;
+    return Shifted{inputs[0], *dtype, value};
+  }
+
+  // The type of 8 bits that a tensor is cast from.
+  std::optional<DType> CastFrom(int tensor) const {
+    const int cast = producers_[tensor];
+    if (cast < 0 || network_.nodes[cast].op != "cast") return std::nullopt;
+    const DType from = type(network_.nodes[cast].inputs[0]).dtype;
+    return IsByte(from) ? std::optional(from) : std::nullopt;
   }
 
   // Which axes of the result and of the right factor are the product's columns.
@@ -100,10 +101,13 @@ class ZeroPointFolder {
     return std::pair<size_t, size_t>{result - 1, node.attributes.Int("trans_b", 0) != 0 ? 0 : 1};
   }
 
-  // What is added to the sums then, in a shape that broadcasts to them. Nothing where the right factor is no constant
-  // or int32 might not hold them before that.
-  std::optional<Array> OffsetOf(const Node& node, const Shifted& left) const {
+  // The sums of the right factor's columns, in a shape that broadcasts to the products. Nothing where it is no
+  // constant, int32 might not hold the sums of products before the zero point is taken off, or a zero point that is
+  // computed would stand around the image.
+  std::optional<Array> SumsOfColumns(const Node& node, const Shifted& left) const {
     const Tensor& right = network_.tensors[node.inputs[1]];
+    const std::vector<int64_t> pads = node.attributes.Ints("pads", {});
+    if (!left.zero && std::any_of(pads.begin(), pads.end(), [](int64_t pad) { return pad != 0; })) return std::nullopt;
     const auto columns = ColumnsOf(node);
     if (!right.constant() || IsFloat(right.type.dtype) || !columns) return std::nullopt;
     const std::vector<int64_t>& shape = right.type.shape;
@@ -121,9 +125,45 @@ class ZeroPointFolder {
       return std::nullopt;
     std::vector<int64_t> of_result(type(node.output).shape.size(), 1);
     of_result[columns->first] = n;
-    Array offset(DType::kInt32, of_result);
-    for (int64_t i = 0; i < n; ++i) offset.set_int(i, -left.zero * sums[i]);
-    return offset;
+    Array result(DType::kInt32, of_result);
+    for (int64_t i = 0; i < n; ++i) result.set_int(i, sums[i]);
+    return result;
+  }
+
+  void TakeOff(Node product, int64_t zero, const Array& sums) {
+    Array offset = sums;
+    for (int64_t i = 0; i < offset.elements(); ++i) offset.set_int(i, -zero * sums.int_at(i));
+    if (product.op == "conv2d") product.attributes.Set("pad_value", static_cast<double>(zero));
+    if (AddToNext(product, offset)) {
+      nodes_.push_back(std::move(product));
+      return;
+    }
+    const int constant = network_.AddConstant(product.name + ".offset", offset);
+    Append(std::move(product), "add", constant);
+  }
+
+  void TakeOff(Node product, int zero, const Array& sums) {
+    const int offset = NewTensor(product.name + ".offset", {DType::kInt32, sums.shape});
+    const int constant = network_.AddConstant(product.name + ".sums", sums);
+    nodes_.push_back(Node{"mul", product.name + ".offset", {}, {constant, zero}, offset});
+    Append(std::move(product), "sub", offset);
+  }
+
+  // The product and what makes its result of the sums.
+  void Append(Node product, const std::string& op, int offset) {
+    const int result = product.output;
+    product.output = NewTensor(product.name + ".sum", type(result));
+    Node last{op, product.name + ".offset", {}, {product.output, offset}, result};
+    nodes_.push_back(std::move(product));
+    nodes_.push_back(std::move(last));
+  }
+
+  int NewTensor(const std::string& name, TensorType type) {
+    Tensor tensor;
+    tensor.name = name;
+    tensor.type = std::move(type);
+    network_.tensors.push_back(std::move(tensor));
+    return static_cast<int>(network_.tensors.size()) - 1;
   }
 
   // Where the next node adds a constant of each column (a bias), the offset becomes part of it.
@@ -150,9 +190,56 @@ class ZeroPointFolder {
   }
 
   Network& network_;
+  std::vector<Node> nodes_;                        // the new ones so far
   const std::vector<int> producers_;               // by tensor, of the nodes as they were
   const std::vector<std::vector<int>> consumers_;  // the same
 };
+
+// With so many zeros more behind those of an axis.
+Array WithZeros(const Array& from, size_t axis, int64_t more) {
+  std::vector<int64_t> shape = from.shape;
+  shape[axis] += more;
+  int64_t inner = 1;
+  for (size_t d = axis + 1; d < shape.size(); ++d) inner *= shape[d];
+  const int64_t old_run = from.shape[axis] * inner, run = shape[axis] * inner;
+  Array to(from.dtype, shape);  // of zeros
+  for (int64_t i = 0; i < from.elements(); ++i) to.set_int(i / old_run * run + i % old_run, from.int_at(i));
+  return to;
+}
+
+// Convolutions of images of 8 bits by constants get channels of zeros up to a multiple of four, which is what
+// instructions multiply at once: an image of three colours is read by pixels of four bytes.
+absl::Status PadChannels(Network& network) {
+  std::vector<Node> nodes;
+  for (Node node : network.nodes) {
+    const TensorType image = network.tensors[node.inputs.empty() ? node.output : node.inputs[0]].type;
+    const bool nhwc = node.attributes.String("layout", "NCHW") == "NHWC";
+    if (node.op != "conv2d" || !IsByte(image.dtype) || node.attributes.Int("group", 1) != 1 ||
+        network.tensors[node.inputs[0]].constant() || !network.tensors[node.inputs[1]].constant() ||
+        !IsByte(network.tensors[node.inputs[1]].type.dtype)) {
+      nodes.push_back(std::move(node));
+      continue;
+    }
+    const size_t axis = nhwc ? 3 : 1, of_weights = nhwc ? 2 : 1;
+    const int64_t missing = (kDotBytes - image.shape[axis] % kDotBytes) % kDotBytes;
+    if (missing > 0) {
+      std::vector<int64_t> pads(8, 0);
+      pads[4 + axis] = missing;
+      TensorType padded = image;
+      padded.shape[axis] += missing;
+      Node pad{
+          "pad", node.name + ".channels", {{"pads", pads}}, {node.inputs[0]}, static_cast<int>(network.tensors.size())};
+      network.tensors.push_back(Tensor{pad.name, padded, nullptr});
+      node.inputs[0] = pad.output;
+      const Tensor weights = network.tensors[node.inputs[1]];
+      node.inputs[1] = network.AddConstant(weights.name, WithZeros(*weights.data, of_weights, missing));
+      nodes.push_back(std::move(pad));
+    }
+    nodes.push_back(std::move(node));
+  }
+  network.nodes = std::move(nodes);
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -178,6 +265,7 @@ absl::Status NarrowFactors(Network& network) {
       }
     }
   }
+  RETURN_IF_ERROR(PadChannels(network));
   return EliminateDeadCode(network);
 }
 
