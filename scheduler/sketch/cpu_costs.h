@@ -14,6 +14,7 @@ struct CpuCosts {
   double pass_cycles = 2;        // of a loop around an unrolled body, each time
   double spill_loads = 2;        // of an accumulator that has no register, each time it is added to
   double scalar_cycles = 0.5;    // of an operation that is not vectorised
+  double gather_cycles = 10;     // of a byte that is copied from a place of its own
   double latency = 4;            // cycles of an addition that the next one waits for
   double guard = 8;              // cycles of a body's condition on a row or column beyond the tensor, each time
   double kernel_seconds = 3e-6;  // of a launch

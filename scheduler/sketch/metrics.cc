@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 
 #include "scheduler/sketch/feature_names.h"
 
@@ -62,6 +63,29 @@ std::vector<int> DistinctAccesses(const std::vector<Access>& accesses) {
   return distinct;
 }
 
+bool IsQuotientOf(const ExprNode* var, const Expr& e) {
+  if (e->kind == ExprKind::kFloorDiv && UsesVar(e->args[0], var)) return true;
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return IsQuotientOf(var, arg); });
+}
+
+// The greatest common divisor of the numbers by which an expression divides a variable; 0 if it does not. A quotient
+// that is divided again changes no more often.
+int64_t DivisorOf(const ExprNode* var, const Expr& e) {
+  const bool divides = (e->kind == ExprKind::kFloorDiv || e->kind == ExprKind::kFloorMod) &&
+                       e->args[1]->kind == ExprKind::kIntImm && UsesVar(e->args[0], var);
+  if (divides && !IsQuotientOf(var, e->args[0])) return e->args[1]->value;
+  int64_t divisor = 0;
+  for (const Expr& arg : e->args) divisor = std::gcd(divisor, DivisorOf(var, arg));
+  return divisor;
+}
+
+// Bytes that a copy of bytes finds side by side, and at multiples of as many, along its last axis; 0: any number.
+// Vectors of another length read places that divisions compute one by one.
+int64_t BytesInARow(const StageState& stage) {
+  if (stage.op.axes.empty() || !IsByte(stage.op.dtype) || stage.op.reduces() || stage.op.body == nullptr) return 0;
+  return DivisorOf(stage.op.axes.back().var.get(), stage.op.body);
+}
+
 bool Unrolled(const StageState& stage, size_t position) {
   const Annotation a = stage.loops[stage.order[position]].annotation;
   return a == Annotation::kUnroll || a == Annotation::kVectorize;
@@ -73,6 +97,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
     : skeleton_(skeleton), target_(target), facts_(facts) {
   const State& state = skeleton_->state();
   operations_.assign(state.size(), 0);
+  in_a_row_.assign(state.size(), 0);
   share_.assign(state.size(), 1);
   summed_.assign(state.size(), -1);
   is_maximum_.assign(state.size(), 0);
@@ -89,6 +114,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
     }
     if (stage.carry.maximum >= 0) is_maximum_[stage.carry.maximum] = true;
     operations_[id] = OperationsOf(stage);
+    in_a_row_[id] = BytesInARow(stage);
     distinct_[id] = DistinctAccesses(skeleton_->accesses(id));
     if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
       for (int producer : state.Producers(id)) held_[id] |= state.stage(producer).memory == Memory::kShared;

@@ -100,6 +100,7 @@ class MetricsModel {
   std::vector<std::vector<int>>
       distinct_;  // by stage: its accesses without those that read the same elements as an earlier one
   std::vector<double> operations_;   // arithmetic of a stage's body, by stage
+  std::vector<int64_t> in_a_row_;    // by stage: bytes that it copies side by side (BytesInARow in metrics.cc)
   std::vector<uint8_t> is_maximum_;  // by stage: of carried reductions (StepKind::kCarry)
   std::vector<int>
       summed_;  // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none

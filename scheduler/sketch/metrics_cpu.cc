@@ -107,6 +107,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
       stage_loads = w.executions;
       scalar += w.executions;
     }
+    if (in_a_row_[id] % static_cast<int64_t>(lanes) != 0) stage_compute = w.executions * costs.gather_cycles;
     if (stage.op.reduces()) {
       double held = w.body / lanes * std::ceil(lanes / native);
       // Accumulators of the body stay in registers if they fit beside the operands.
