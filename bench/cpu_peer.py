@@ -5,12 +5,14 @@ the same run.
     bench/cpu.sh                                          six image classifiers, 300 s of tuning each
     bench/cpu.sh --seconds 0 resnet18                     fallback schedules alone
     bench/cpu.sh --seconds 20 int8-gemm int8-conv3x3      layers of quantised models
+    bench/cpu.sh --seconds 0 resnet50-int8 bert-int8      quantised networks
     bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
 
 Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (whose time is reported), tuned
 into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
-or load hits all of them; the table has medians in milliseconds. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual
-environment under build/, which is made when it is missing (3 GB).
+or load hits all of them; the table has medians in milliseconds, and the largest difference from ONNX Runtime's outputs as a share of the
+largest element. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual environment under build/, which is made when it is
+missing (3 GB).
 """
 import argparse
 import json
@@ -142,9 +144,12 @@ def run(*command):
     return done.stdout
 
 
-def session_of(path, threads):
+def session_of(path, threads, exact=False):
+    """`exact`: sums of products of bytes that do not saturate in 16 bits, which those of processors with AVX2 alone do otherwise."""
     import onnxruntime
     options = onnxruntime.SessionOptions()
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -176,6 +181,24 @@ def time_package(program, package):
     report = json.loads(done)
     samples = report["throughput"]["samples_us"] if "throughput" in report else report["latency_us"]["samples"]  # of older builds
     return [us / 1e3 for us in samples]
+
+
+def difference(program, package, model, feeds):
+    """The largest difference of an output from what ONNX Runtime computes, of the output's largest element."""
+    import numpy as np
+    session, folder = session_of(model, 1, exact=True), OUT / "cpu-outputs"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    inputs = []
+    for name, array in feeds.items():
+        np.save(folder / f"in-{name}.npy", array)
+        inputs += ["--input", f"{name}={folder / f'in-{name}.npy'}"]
+    run(program, "run", package, *inputs, "--output-dir", folder)
+    worst = 0.0
+    for output, want in zip(session.get_outputs(), session.run(None, feeds)):
+        got = np.load(folder / f"{output.name}.npy").astype(np.float64)
+        worst = max(worst, float(np.abs(got - want).max() / np.abs(want.astype(np.float64)).max()))
+    return worst
 
 
 class Side:
@@ -220,19 +243,20 @@ def measure(name, sides, args):
             for kind, package in side.packages.items():
                 samples.setdefault(f"{side.label} {kind}", []).extend(time_package(side.program, package))
     result = {"network": name, "ms": {label: statistics.median(values) for label, values in samples.items()}}
+    result["difference"] = max(difference(side.program, package, model, feeds) for side in sides for package in side.packages.values())
     result["facts"] = {side.label: dict(side.facts) for side in sides}
     return result
 
 
 def show(results):
     columns = [label for label in results[0]["ms"] if label != "onnxruntime"]
-    print(f"{'network':16}{'ONNX Runtime':>14}" + "".join(f"{label:>18}{'ratio':>7}" for label in columns) + f"{'build s':>9}{'trials/s':>10}{'estimate':>10}")
+    print(f"{'network':16}{'ONNX Runtime':>14}" + "".join(f"{label:>18}{'ratio':>7}" for label in columns) + f"{'off by':>9}{'build s':>9}{'trials/s':>10}{'estimate':>10}")
     for result in results:
         ms, facts = result["ms"], result["facts"]["new"]
         row = f"{result['network']:16}{ms['onnxruntime']:14.3f}"
         row += "".join(f"{ms[label]:18.3f}{ms[label] / ms['onnxruntime']:7.2f}" for label in columns)
         tuned = f"{facts['trials_per_s']:10.1f}{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "trials_per_s" in facts else ""
-        print(row + f"{facts['build_s']:9.1f}" + tuned)
+        print(row + f"{result['difference']:9.1e}{facts['build_s']:9.1f}" + tuned)
     means = [math.exp(statistics.fmean(math.log(r["ms"][label] / r["ms"]["onnxruntime"]) for r in results)) for label in columns]
     print(f"{'geometric mean':30}" + "".join(f"{'':18}{mean:7.2f}" for mean in means))
 
