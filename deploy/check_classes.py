@@ -32,7 +32,6 @@ EXCEPTIONS = (
     "compiler/schedule/state.h State",
     "compiler/tensor/simplify/simplifier.h Simplifier",
     "db/history.h History",
-    "scheduler/evolution.cc TaskSearch::Impl",
     "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
     "scheduler/task_scheduler.h TaskScheduler",
