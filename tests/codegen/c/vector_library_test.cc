@@ -1,0 +1,63 @@
+#include "compiler/codegen/c/vector_library.h"
+
+#include <gtest/gtest.h>
+
+namespace diapason {
+namespace {
+
+TEST(CVectorLibrary, NarrowFloatsAreHeldAsFloatsAndBytesNever) {
+  EXPECT_TRUE(CVectorLibrary::HoldsAlike(DType::kFloat16, DType::kFloat32));
+  EXPECT_FALSE(CVectorLibrary::HoldsAlike(DType::kInt32, DType::kFloat32));
+  EXPECT_FALSE(CVectorLibrary::Holds(DType::kInt8));
+  EXPECT_FALSE(CVectorLibrary::HoldsAlike(DType::kInt8, DType::kInt8));
+  EXPECT_EQ(CVectorLibrary::ElementBytes(DType::kFloat64), 8);
+  EXPECT_EQ(CVectorLibrary::ElementBytes(DType::kBfloat16), 4);
+}
+
+TEST(CVectorLibrary, DefinesWhatItNamesAndWhatThatNeeds) {
+  Helpers helpers(Dialect::kC);
+  CVectorLibrary library(helpers);
+  EXPECT_EQ(library.Type(DType::kFloat32, 8), "f32x8");
+  EXPECT_EQ(library.Select(DType::kFloat32, 8), "f32x8_select");
+  EXPECT_EQ(library.Select(DType::kFloat32, 8), "f32x8_select");
+  EXPECT_EQ(helpers.Text(),
+            "typedef float f32x8 __attribute__((vector_size(32)));\n"
+            "typedef float f32x8u __attribute__((vector_size(32), aligned(4), may_alias));\n"
+            "typedef int i32x8 __attribute__((vector_size(32)));\n"
+            "typedef int i32x8u __attribute__((vector_size(32), aligned(4), may_alias));\n"
+            "static inline f32x8 f32x8_select(i32x8 m, f32x8 a, f32x8 b) { return (f32x8)((m & (i32x8)a) | (~m & "
+            "(i32x8)b)); }\n");
+}
+
+TEST(CVectorLibrary, MasksAreAsWideAsElements) {
+  Helpers helpers(Dialect::kC);
+  CVectorLibrary library(helpers);
+  EXPECT_EQ(library.MaskType(4, 4), "i32x4");
+  EXPECT_EQ(library.MaskType(8, 4), "m64x4");
+}
+
+TEST(CVectorLibrary, OtherFunctionsCallTheScalarOneForEachLane) {
+  Helpers helpers(Dialect::kC);
+  CVectorLibrary library(helpers);
+  EXPECT_EQ(library.MathFunction("exp", DType::kFloat32, 8), "f32x8_exp");
+  EXPECT_EQ(library.MathFunction("exp", DType::kFloat64, 4), "");
+  EXPECT_EQ(library.MathFunction("pow", DType::kFloat32, 8), "");
+  EXPECT_EQ(library.CallEachLane("pow", "powf", 2, DType::kFloat32, 8), "f32x8_pow");
+  EXPECT_NE(helpers.Text().find("static inline f32x8 f32x8_pow(f32x8 x, f32x8 y) {\n  f32x8 r;\n"
+                                "  for (int i = 0; i < 8; ++i) r[i] = powf(x[i], y[i]);\n  return r;\n}"),
+            std::string::npos)
+      << helpers.Text();
+}
+
+TEST(CVectorLibrary, SixteenHalvesAreTwoTimesEight) {
+  Helpers helpers(Dialect::kC);
+  CVectorLibrary library(helpers);
+  EXPECT_EQ(library.NarrowAccess(DType::kFloat16, 16, true), "f16x16_load");
+  const std::string text = helpers.Text();
+  const size_t half = text.find("f16x8_load(const"), whole = text.find("f16x16_load(const");
+  EXPECT_NE(half, std::string::npos) << text;
+  EXPECT_LT(half, whole) << text;
+}
+
+}  // namespace
+}  // namespace diapason
