@@ -32,6 +32,11 @@ class Population {
   // Room for `count` candidates behind the others, to be filled by Set from any thread, each slot once (or never).
   void Extend(int count);
   void Set(int slot, int space, absl::Span<const int32_t> configuration);
+  // One more candidate behind the others.
+  void Append(int space, absl::Span<const int32_t> configuration) {
+    Extend(1);
+    Set(size() - 1, space, configuration);
+  }
   // Closes the slots behind `first`: drops those not set and those that are there already, evaluates and scores the
   // rest. Without a ranker the score is the logarithm of the analytic speed.
   void Evaluate(int first, const Ranker* ranker, uint64_t task, int threads);

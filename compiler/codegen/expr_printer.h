@@ -54,6 +54,9 @@ class ExprPrinter {
   ExprPrinter(Dialect dialect, Helpers& helpers) : dialect_(dialect), helpers_(helpers), names_(dialect) {}
   virtual ~ExprPrinter() = default;
 
+  // The function (Helpers::Use) that converts one narrow float to a float, or the other way.
+  static const char* ConversionHelper(DType dtype, bool widens);
+
  protected:
   // Binding strength of C's operators.
   enum : int {
@@ -88,7 +91,6 @@ class ExprPrinter {
   // A narrow float as it lies in memory from a float, and the other way. REQUIRES: IsNarrowFloat(dtype).
   std::string Narrowed(DType dtype, const std::string& value);
   std::string Widened(DType dtype, const std::string& bits);
-  static const char* ConversionHelper(DType dtype, bool widens);
   std::string FloatLiteral(double value, DType dtype);
   static std::string IntLiteral(int64_t value, Dialect dialect);
 

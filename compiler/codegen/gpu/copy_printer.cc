@@ -1,0 +1,98 @@
+#include "compiler/codegen/gpu/copy_printer.h"
+
+#include <bit>
+
+namespace diapason {
+namespace {
+
+bool IsZero(const Expr& e) {
+  return (e->kind == ExprKind::kFloatImm && std::bit_cast<uint64_t>(e->fvalue) == 0) || IsInt(e, 0);
+}
+
+}  // namespace
+
+GuardedValue SplitGuard(const Expr& value) {
+  if (value->kind == ExprKind::kSelect && IsZero(value->args[2])) return {value->args[0], value->args[1]};
+  return {nullptr, value};
+}
+
+bool GpuCopyPrinter::IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from,
+                             int64_t elements) const {
+  const int64_t bytes = elements * BytesOf(to.dtype);
+  return access_.cuda() && store.async && to.scope == Scope::kShared && from.scope == Scope::kGlobal &&
+         to.dtype == from.dtype && (bytes == 4 || bytes == 8 || bytes == 16);
+}
+
+// All comparisons of indices are made: at && compilers branch between the copies of a loop that is written out. Of 38
+// kernels for the 3x3 layers of ResNet-18 on an H200, 34 are faster so, by up to 33%, and two slower, by up to 11%.
+std::string GpuCopyPrinter::WithoutBranches(const Expr& condition) {
+  bool loads = false;
+  Visit(condition, [&](const ExprNode& e) { loads |= e.kind == ExprKind::kLoad; });
+  if (condition->kind == ExprKind::kAnd && !loads)
+    return "(" + WithoutBranches(condition->args[0]) + " & " + WithoutBranches(condition->args[1]) + ")";
+  return "(" + access_.Text(condition) + ")";
+}
+
+// Nothing is read where the condition does not hold, so any address will do. A choice of addresses would be a branch,
+// which products by warpgroups must not meet (group_products.cc).
+void GpuCopyPrinter::PrintAsync(const BufferElement& to, const BufferElement& from, int64_t elements,
+                                const Expr& condition) {
+  const std::string bytes = std::to_string(elements * BytesOf(to.buffer.dtype));
+  out_.Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + access_.SwizzledAddressText(to.buffer, to.index) + ", " +
+            access_.AddressText(from.buffer.id, from.index) + ", " +
+            (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
+}
+
+bool GpuCopyPrinter::PrintAsyncStore(const StmtNode& store) {
+  if (!store.async || !access_.cuda()) return false;
+  const auto [condition, value] = SplitGuard(store.value);
+  if (value->kind != ExprKind::kLoad) return false;
+  const BufferDecl& to = access_.decl(store.buffer);
+  const BufferDecl& from = access_.decl(value->buffer);
+  if (!IsAsync(store, to, from, 1)) return false;
+  PrintAsync({to, store.index}, {from, value->args[0]}, 1, condition);
+  return true;
+}
+
+void GpuCopyPrinter::PrintCommit() {
+  if (access_.cuda()) out_.Line(helpers_.Use("async_commit") + "();");
+}
+
+void GpuCopyPrinter::PrintWait(const StmtNode& wait) {
+  if (access_.cuda()) out_.Line(helpers_.Use("async_wait") + "<" + std::to_string(wait.extent) + ">();");
+}
+
+void GpuCopyPrinter::PrintBulkCopy(const StmtNode& copy) {
+  const BufferDecl &to = access_.decl(copy.buffer), &from = access_.decl(copy.value->buffer);
+  const std::string target = access_.AddressText(to.id, copy.index);
+  const std::string source = access_.AddressText(from.id, copy.value->args[0]);
+  if (!copy.operands.empty()) {
+    access_.RequireCuda("copies in bulk, which OpenCL C does not");
+    return out_.Line(helpers_.Use("bulk_copy") + "(" + target + ", " + source + ", " +
+                     std::to_string(copy.extent * BytesOf(to.dtype)) + ", &" + access_.Text(copy.operands[0]) + ");");
+  }
+  const std::string at = access_.UniqueName("at"), thread = access_.cuda() ? "threadIdx.x" : "get_local_id(0)";
+  out_.Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at +
+            " += " + std::to_string(threads_) + ")");
+  // OpenCL C has no assignment of halves; arrays of them are ushort there.
+  const bool as_bits = access_.IsOpenClHalf(from.dtype);
+  const std::string elements =
+      as_bits ? "((" + access_.Space(from) + "const ushort*)(" + source + "))" : "(" + source + ")";
+  out_.Line("(" + target + ")[" + at + "] = " + elements + "[" + at + "];");
+  out_.Close();
+}
+
+void GpuCopyPrinter::PrintMbarrier(const StmtNode& sync) {
+  access_.RequireCuda("waits at mbarriers, which OpenCL C has not");
+  const std::string barrier = "(&" + access_.Text(sync.operands[0]);
+  switch (sync.mbarrier) {
+    case MbarrierOp::kInit:
+      return out_.Line(helpers_.Use("mbarrier_init") + barrier + ", " + std::to_string(sync.extent) + ", " +
+                       access_.Text(sync.value) + ");");
+    case MbarrierOp::kWait:
+      return out_.Line(helpers_.Use("mbarrier_wait") + barrier + ", " + access_.Text(sync.value) + ");");
+    case MbarrierOp::kArrive: return out_.Line(helpers_.Use("mbarrier_arrive") + barrier + ");");
+  }
+}
+
+}  // namespace diapason

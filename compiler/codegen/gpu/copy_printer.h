@@ -1,0 +1,55 @@
+// Copies to shared memory that the hardware does while threads go on (CUDA C: cp.async, cp.async.bulk), and waits for
+// them. In OpenCL C, which has neither, threads copy at once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "compiler/codegen/gpu/access_printer.h"
+#include "compiler/codegen/source_writer.h"
+#include "compiler/lower/stmt.h"
+
+namespace diapason {
+
+// An element of a buffer.
+struct BufferElement {
+  const BufferDecl& buffer;
+  const Expr& index;
+};
+
+// What is copied, and zero where the condition does not hold (null: it always holds).
+struct GuardedValue {
+  Expr condition, value;
+};
+// select(condition, value, 0) as these two.
+GuardedValue SplitGuard(const Expr& value);
+
+class GpuCopyPrinter {
+ public:
+  // Bulk copies without an mbarrier are made by so many threads of a block. The others must outlive this.
+  GpuCopyPrinter(int64_t threads, GpuAccessPrinter& access, Helpers& helpers, SourceWriter& out)
+      : threads_(threads), access_(access), helpers_(helpers), out_(out) {}
+
+  // Whether so many elements of the store are a copy that is left to the hardware.
+  bool IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from, int64_t elements) const;
+  // That copy. Zeros where the condition does not hold (null: it holds).
+  void PrintAsync(const BufferElement& to, const BufferElement& from, int64_t elements, const Expr& condition);
+  // A store outside of vector loops. False: it is no such copy.
+  bool PrintAsyncStore(const StmtNode& store);
+  void PrintCommit();
+  void PrintWait(const StmtNode& wait);
+
+  void PrintBulkCopy(const StmtNode& copy);
+  // REQUIRES: CUDA C.
+  void PrintMbarrier(const StmtNode& sync);
+
+ private:
+  std::string WithoutBranches(const Expr& condition);
+
+  const int64_t threads_;
+  GpuAccessPrinter& access_;
+  Helpers& helpers_;
+  SourceWriter& out_;
+};
+
+}  // namespace diapason
