@@ -55,6 +55,8 @@ struct TileInfo {
   // bytes).
   std::vector<std::pair<int, Factor>> core_matrices;
   bool gemm_like = false;  // each operand is reused along an axis of the other
+  // Sets of threads read what they multiply into registers: `reduce_loop` is a loop of each set.
+  bool streams = false;
 };
 
 // Loops behind others.
