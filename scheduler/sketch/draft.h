@@ -100,6 +100,9 @@ class Draft {
   // From here on float32 products are single ones of TensorFloat-32 (TensorIntrinsic::rounds_factors).
   void RoundFactors() { rounds_factors_ = true; }
   bool rounds_factors() const { return rounds_factors_; }
+  // For a sketch that is known from measurements to suit its task better than the analytic estimate says.
+  void PreferAsFallback() { preferred_fallback_ = true; }
+  bool preferred_fallback() const { return preferred_fallback_; }
   void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
 
   void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }
@@ -150,7 +153,7 @@ class Draft {
   std::vector<Tiling> tilings_;
   std::vector<TileInfo> tiles_;
   std::string name_;
-  bool rounds_factors_ = false;
+  bool rounds_factors_ = false, preferred_fallback_ = false;
   absl::Status status_;
 };
 

@@ -112,6 +112,7 @@ class ClusterReduction : public SketchRule {
     if (streams) {
       info.reduce_loop = reduce.inner_loop;
       info.streams = true;
+      draft->PreferAsFallback();
       DeclarePrior(draft, info.stage, tiles.back(), cluster.thread_sets, reduce);
     }
     draft->AddTile(info);

@@ -99,10 +99,10 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
     const testing::Reference expected = testing::MakeReference(dag, 3);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
     ASSERT_GE(task->Find("direct/stream"), 0);
+    EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
     const Space& space = task->space(task->Find("direct/stream"));
     for (int n = 0; n < 40; ++n) {
-      const LoweredProgram lowered =
-          Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
+      const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
       if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
       ASSERT_EQ(lowered.kernels.size(), 1u);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
