@@ -34,7 +34,6 @@ EXCEPTIONS = (
     "scheduler/sketch/metrics.h MetricsModel",
     "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
-    "worker/agent.cc WorkerAgent::Impl",
 )
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.
