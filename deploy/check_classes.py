@@ -24,7 +24,6 @@ EXCEPTIONS = (
     "compiler/graph/padding.cc Prover",
     "compiler/graph/passes/canonicalize.cc Canonicalizer",
     "compiler/lower/nest.h NestBuilder",
-    "compiler/runtime/cuda_device.cc CudaDevice",
     "compiler/schedule/bounds.h Skeleton",
     "compiler/schedule/rewrite_winograd.cc WinogradRewriter",
     "compiler/schedule/state.h State",
