@@ -25,7 +25,6 @@ EXCEPTIONS = (
     "compiler/graph/passes/canonicalize.cc Canonicalizer",
     "compiler/lower/nest.h NestBuilder",
     "compiler/schedule/bounds.h Skeleton",
-    "compiler/schedule/rewrite_winograd.cc WinogradRewriter",
     "compiler/schedule/state.h State",
     "compiler/tensor/simplify/simplifier.h Simplifier",
     "db/history.h History",
