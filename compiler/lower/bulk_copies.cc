@@ -10,16 +10,6 @@
 
 namespace diapason {
 
-std::vector<int> NestBuilder::BulkCopiesAt(int id, size_t position) const {
-  std::vector<int> copies;
-  for (int child : state_.topological()) {
-    const StageState& stage = state_.stage(child);
-    if (!stage.bulk || stage.attach != StageState::Attach::kAt || stage.attach_stage != id) continue;
-    if (bounds_.stages[child].attach_position == static_cast<int>(position)) copies.push_back(child);
-  }
-  return copies;
-}
-
 // Its tiles lie side by side in the constant, and its pipeline runs once.
 absl::Status NestBuilder::CheckBulkCopy(int copy) {
   const StageState& stage = state_.stage(copy);
@@ -56,7 +46,9 @@ absl::Status NestBuilder::CheckBulkCopy(int copy) {
 }
 
 Expr NestBuilder::BulkBarrier(int copy, const Expr& slot) {
-  return arrivals_[copy] < 0 ? nullptr : Load(arrivals_[copy], DType::kInt64, {analyzer_.Simplify(slot)});
+  return nest_.buffers.arrivals(copy) < 0
+             ? nullptr
+             : Load(nest_.buffers.arrivals(copy), DType::kInt64, {analyzer_.Simplify(slot)});
 }
 
 // Of the tile at which the loops stand, into a slot.
@@ -69,7 +61,7 @@ Stmt NestBuilder::BulkCopyOf(int copy, const Expr& slot) {
     const int64_t tiles = bounds_.stages[from].buffer[d] / b.buffer[d];
     tile = Mul(tile, IntImm(tiles));
     if (!region.full)
-      tile = Add(tile, Add(AtomSum(region.outer, region.extent), IntImm(region.constant_min / region.extent)));
+      tile = Add(tile, Add(AtomSum(nest_, region.outer, region.extent), IntImm(region.constant_min / region.extent)));
   }
   const auto place = [&](const Expr& number) { return analyzer_.Simplify(Mul(number, IntImm(b.slot_stride()))); };
   const DType dtype = state_.stage(copy).op.dtype;
@@ -78,14 +70,14 @@ Stmt NestBuilder::BulkCopyOf(int copy, const Expr& slot) {
 
 // Of the threads of a block, on cuda: the one that asks for a copy.
 Stmt NestBuilder::ByOneThread(int copy, Stmt stmt) const {
-  if (arrivals_[copy] < 0) return stmt;
+  if (nest_.buffers.arrivals(copy) < 0) return stmt;
   for (int at = copy; state_.stage(at).attach == StageState::Attach::kAt; at = state_.stage(at).attach_stage) {
     const int up = state_.stage(at).attach_stage;
     const StageState& stage = state_.stage(up);
     for (int p = 0; p <= bounds_.stages[at].attach_position; ++p)
       if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX) {
-        const Expr first = Eq(context_[up].leaf[p], IntImm(0));
-        return MakeIf(up == split_.tile && split_.thread_sets > 1 ? And(first, Eq(thread_set_, IntImm(0))) : first,
+        const Expr first = Eq(nest_.stages[up].leaf[p], IntImm(0));
+        return MakeIf(up == split_.tile && split_.thread_sets > 1 ? And(first, Eq(nest_.thread_set, IntImm(0))) : first,
                       stmt);
       }
   }
@@ -97,11 +89,11 @@ Stmt NestBuilder::ByOneThread(int copy, Stmt stmt) const {
 Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
   std::vector<Stmt> all;
   const Expr zero = IntImm(0);
-  for (int copy : BulkCopiesAt(id, position)) {
+  for (int copy : kernel_.BulkCopiesAt(id, position)) {
     const Expr barrier = BulkBarrier(copy, zero);
-    if (bounds_.stages[copy].slots > 1 && status_.ok())
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "stage ", state_.stage(copy).op.name, ": copies of a tile at a time have other shared copies beside them"));
+    if (bounds_.stages[copy].slots > 1)
+      nest_.Refuse(absl::InvalidArgumentError(absl::StrCat(
+          "stage ", state_.stage(copy).op.name, ": copies of a tile at a time have other shared copies beside them")));
     if (!wait) {
       const Stmt init = barrier ? MakeMbarrierInit(barrier, 1) : nullptr;
       all.push_back(ByOneThread(copy, MakeSeq({init, BulkCopyOf(copy, zero)})));
@@ -116,12 +108,12 @@ Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
 // of iteration t - slots, and so that of iteration t - slots + (slots of the copy) may come there.
 NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(const Pipeline& p) {
   std::vector<Stmt> start, refill;
-  for (int copy : BulkCopiesAt(p.id, p.last)) {
+  for (int copy : kernel_.BulkCopiesAt(p.id, p.last)) {
     const int64_t held = bounds_.stages[copy].slots;
     const Expr ahead = MakeVar("ahead");
     analyzer_.Bind(ahead, held);
     const Stmt first = MakeFor(ForKind::kSerial, ahead, held, p.at(ahead, BulkCopyOf(copy, ahead)), 1);
-    const Stmt init = arrivals_[copy] < 0 ? nullptr : MakeMbarrierInit(BulkBarrier(copy, IntImm(0)), held);
+    const Stmt init = nest_.buffers.arrivals(copy) < 0 ? nullptr : MakeMbarrierInit(BulkBarrier(copy, IntImm(0)), held);
     start.push_back(ByOneThread(copy, MakeSeq({init, first})));
     if (held == p.iterations) continue;
     const Expr left = Max(Sub(p.step, IntImm(p.slots)), IntImm(0)),
@@ -135,9 +127,9 @@ NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(const Pipeline& p) {
 
 // What reads the tiles of an iteration, behind their arrival.
 Stmt NestBuilder::HoldBulk(int id, size_t last, const Expr& iteration, Stmt work) {
-  for (int copy : BulkCopiesAt(id, last)) {
+  for (int copy : kernel_.BulkCopiesAt(id, last)) {
     const int64_t held = bounds_.stages[copy].slots;
-    const Expr& slot = read_slot_[copy];
+    const Expr& slot = nest_.stages[copy].read_slot;
     if (const Expr barrier = BulkBarrier(copy, slot))
       work = MakeSeq({MakeMbarrierWait(barrier, analyzer_.Simplify(FloorMod(FloorDiv(iteration, held), 2))), work});
     work = MakeLet(slot, analyzer_.Simplify(FloorMod(iteration, held)), work);

@@ -10,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/lower/element_index.h"
 #include "compiler/lower/fragments.h"
+#include "compiler/lower/guards.h"
 
 namespace diapason {
 namespace {
@@ -56,7 +58,7 @@ Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
 class NestBuilder::GroupEmitter {
  public:
   GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
-      : nest_(nest),
+      : builder_(nest),
         id_(id),
         first_(first),
         buffer_(buffer),
@@ -66,25 +68,25 @@ class NestBuilder::GroupEmitter {
         end_(stage_.order.size() - 3),
         intrinsic_(TensorIntrinsicOf(stage_.tensor)),
         depth_(intrinsic_.depth()),
-        values_(nest.context_[id].value) {}
+        values_(nest.nest_.stages[id].value) {}
 
   // What the layout of the instruction takes for granted.
   absl::Status Check() {
-    RETURN_IF_ERROR(nest_.CheckProducts(id_, first_));
+    RETURN_IF_ERROR(builder_.CheckProducts(id_, first_));
     const Expr& body = stage_.op.body;
-    const bool swapped = !nest_.MovesWithLane(id_, LoadOfFactor(body->args[0]), stage_.lane_m);
+    const bool swapped = !builder_.MovesWithLane(id_, LoadOfFactor(body->args[0]), stage_.lane_m);
     rows_.load = LoadOfFactor(body->args[swapped ? 1 : 0]);
     columns_.load = LoadOfFactor(body->args[swapped ? 0 : 1]);
-    const StageState& lanes = nest_.state_.stage(stage_.lane_stage);
-    if (!nest_.state_.stage(copy()).core_matrices) return Refusal("columns from a copy in core matrices");
+    const StageState& lanes = builder_.state_.stage(stage_.lane_stage);
+    if (!builder_.state_.stage(copy()).core_matrices) return Refusal("columns from a copy in core matrices");
     const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
-    if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
+    if (parts.size() < 3 || builder_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
       return Refusal("four warps in a row");
-    if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) ||
-        nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
+    if (builder_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) ||
+        builder_.MovesWithLane(id_, columns_.load, stage_.lane_m))
       return Refusal("the same columns in four warps");
     warp_ = parts[parts.size() - 3];
-    rows_shared_ = nest_.state_.stage(rows_.load->buffer).core_matrices;
+    rows_shared_ = builder_.state_.stage(rows_.load->buffer).core_matrices;
     if (rows_shared_ && intrinsic_.parts) return Refusal("rows with small parts from registers");
     return absl::OkStatus();
   }
@@ -92,9 +94,9 @@ class NestBuilder::GroupEmitter {
   // REQUIRES: Check. defer_group_ says what is left to the pipeline.
   absl::StatusOr<Stmt> Emit() {
     rows_.rows = true;
-    rows_.buffer = (*nest_.next_buffer_)++;
-    if (intrinsic_.parts) small_ = (*nest_.next_buffer_)++;
-    if (intrinsic_.parts) sums_ = (*nest_.next_buffer_)++;
+    rows_.buffer = builder_.nest_.buffers.NewId();
+    if (intrinsic_.parts) small_ = builder_.nest_.buffers.NewId();
+    if (intrinsic_.parts) sums_ = builder_.nest_.buffers.NewId();
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
     const int64_t longest = intrinsic_.parts ? kLongestRunOfK : extent;
@@ -105,14 +107,14 @@ class NestBuilder::GroupEmitter {
       std::vector<RowGroup> groups;
       found = FindGroups(k, k_end, &groups);
       std::vector<Stmt> sums;
-      if (nest_.defer_group_ == Defer::kProducts) {
+      if (builder_.defer_group_ == Defer::kProducts) {
         if (found.ok() && (intrinsic_.parts || groups.size() != 1 || k_end != extent))
           found = Refusal("the same rows for all columns, where they start later");
         if (!found.ok()) continue;
         all.insert(all.end(), groups[0].loads.begin(), groups[0].loads.end());
         groups[0].loads.clear();
       }
-      std::vector<Stmt>* const to = nest_.defer_group_ == Defer::kProducts ? &later : &all;
+      std::vector<Stmt>* const to = builder_.defer_group_ == Defer::kProducts ? &later : &all;
       for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
         // Rows that are loaded are on their way while the products of those before are made.
         if (g == 0 || !rows_shared_) Begin(groups[g], to);
@@ -121,15 +123,15 @@ class NestBuilder::GroupEmitter {
         if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
       if (!intrinsic_.parts && found.ok()) {
-        const Stmt behind = k_end == extent ? std::exchange(nest_.group_behind_, nullptr) : nullptr;
+        const Stmt behind = k_end == extent ? std::exchange(builder_.group_behind_, nullptr) : nullptr;
         if (behind) all.push_back(behind);
         sums.push_back(MakeGroupWait(behind ? 1 : 0, buffer_, PlacesOf(groups)));
-        if (k_end == extent) sums.push_back(std::exchange(nest_.group_after_, nullptr));
+        if (k_end == extent) sums.push_back(std::exchange(builder_.group_after_, nullptr));
       }
-      if (nest_.defer_group_ != Defer::kNothing && k_end == extent) {
-        nest_.group_products_ = MakeSeq(later);
-        nest_.group_end_ = MakeSeq(sums);
-        nest_.defer_group_ = Defer::kNothing;
+      if (builder_.defer_group_ != Defer::kNothing && k_end == extent) {
+        builder_.group_products_ = MakeSeq(later);
+        builder_.group_end_ = MakeSeq(sums);
+        builder_.defer_group_ = Defer::kNothing;
       } else {
         all.insert(all.end(), sums.begin(), sums.end());
       }
@@ -152,7 +154,7 @@ class NestBuilder::GroupEmitter {
   }
 
   void Declare(int buffer, const char* name, DType dtype, int64_t elements) {
-    nest_.temporaries_.push_back({buffer, absl::StrCat(name, buffer), dtype, Scope::kLocal, elements, true, 0});
+    builder_.nest_.buffers.Declare({buffer, absl::StrCat(name, buffer), dtype, Scope::kLocal, elements, true, 0});
   }
 
   // Has the loops of tiles stand at tile `number`, and notes where in `values`.
@@ -160,27 +162,27 @@ class NestBuilder::GroupEmitter {
     for (size_t p = end_; p-- > first_;) {
       const int64_t extent = bounds_.extent[stage_.order[p]];
       values_[stage_.order[p]] = IntImm(number % extent);
-      if (values) (*values)[nest_.context_[id_].leaf[p].get()] = IntImm(number % extent);
+      if (values) (*values)[builder_.nest_.stages[id_].leaf[p].get()] = IntImm(number % extent);
       number /= extent;
     }
   }
 
   // The selected tile's first column, or one behind it, at element k of it, in the copy or among its small parts.
   Expr Column(int64_t k, bool of_small, int64_t line = 0) {
-    Expr& read = nest_.read_slot_[copy()];
+    Expr& read = builder_.nest_.stages[copy()].read_slot;
     const Expr slot = read;
-    if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
-    const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(line), IntImm(0));
+    if (of_small && slot) read = FloorMod(builder_.group_iteration_, 2);
+    const Expr load = builder_.OperandLoad(id_, columns_, IntImm(k), IntImm(line), IntImm(0));
     read = slot;
-    return Load(of_small ? nest_.small_parts_[copy()] : copy(), load->dtype, {load->args[0]});
+    return Load(of_small ? builder_.nest_.buffers.small_parts(copy()) : copy(), load->dtype, {load->args[0]});
   }
 
   // The selected tile's first row at element k of it, of those of this lane's warpgroup; or a row and warp behind it.
   Expr Row(int64_t k, int64_t half = 0, int64_t line = 0, int64_t warp = 0) {
-    Expr& place = nest_.context_[stage_.lane_stage].value[warp_];
+    Expr& place = builder_.nest_.stages[stage_.lane_stage].value[warp_];
     const Expr own = place;
-    place = nest_.analyzer_.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
-    const Expr load = nest_.OperandLoad(id_, rows_, IntImm(k), IntImm(line), IntImm(half));
+    place = builder_.analyzer_.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
+    const Expr load = builder_.OperandLoad(id_, rows_, IntImm(k), IntImm(line), IntImm(half));
     place = own;
     return Load(rows_.load->buffer, load->dtype, {load->args[0]});
   }
@@ -188,9 +190,9 @@ class NestBuilder::GroupEmitter {
   // Whether products can begin there: where 16 bytes begin, and in swizzled runs with the first of eight of them.
   bool Begins(const CoreMatrices& matrices, const Expr& first) {
     const int64_t run = intrinsic_.row(), eight = 8 * matrices.width;
-    if (nest_.analyzer_.KnownDivisor(first->args[0]) % run != 0) return false;
+    if (builder_.analyzer_.KnownDivisor(first->args[0]) % run != 0) return false;
     if (matrices.width == run) return true;
-    const auto inside = nest_.analyzer_.Bounds(nest_.analyzer_.Simplify(FloorMod(first->args[0], eight)));
+    const auto inside = builder_.analyzer_.Bounds(builder_.analyzer_.Simplify(FloorMod(first->args[0], eight)));
     return inside && inside->min >= 0 && inside->max < (matrices.along_k ? matrices.width : 1);
   }
 
@@ -203,7 +205,7 @@ class NestBuilder::GroupEmitter {
 
   // How a copy lies whose elements of k are so far apart.
   CoreMatrices MatricesOf(int buffer, int64_t distance) const {
-    const StageBounds& b = nest_.bounds_.stages[buffer];
+    const StageBounds& b = builder_.bounds_.stages[buffer];
     return {.width = b.core_row, .stride = b.core_stride(), .along_k = distance == 1};
   }
 
@@ -226,7 +228,7 @@ class NestBuilder::GroupEmitter {
   }
 
   int64_t Distance(const Expr& from, const Expr& to) {
-    const Expr distance = nest_.analyzer_.Simplify(Sub(to->args[0], from->args[0]));
+    const Expr distance = builder_.analyzer_.Simplify(Sub(to->args[0], from->args[0]));
     return distance->kind == ExprKind::kIntImm ? distance->value : -1;
   }
 
@@ -242,7 +244,7 @@ class NestBuilder::GroupEmitter {
       RETURN_IF_ERROR(FindMatrices(k_begin));
       if (rows_shared_) rows.first = Row(k_begin);
       for (int64_t k = k_begin; k < k_end && !rows_shared_; k += depth_)
-        rows.factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+        rows.factors.push_back(builder_.FragmentAt(id_, &rows_, k));
       rows.loads = std::exchange(rows_.loads, {});
       auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return SameRows(g, rows); });
       if (group == groups->end()) group = groups->insert(group, std::move(rows));
@@ -340,9 +342,9 @@ class NestBuilder::GroupEmitter {
       VarMap values;
       Select(tile, &values);
       for (int64_t i = 0; i < kTileSums; ++i) {
-        values[nest_.context_[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
-        values[nest_.context_[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
-        places.push_back(nest_.analyzer_.Simplify(Substitute(place_, values)));
+        values[builder_.nest_.stages[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
+        values[builder_.nest_.stages[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
+        places.push_back(builder_.analyzer_.Simplify(Substitute(place_, values)));
       }
     }
     return places;
@@ -372,7 +374,7 @@ class NestBuilder::GroupEmitter {
 
   Expr Register(int buffer, int64_t at) const { return Load(buffer, stage_.op.dtype, {IntImm(at)}); }
 
-  NestBuilder& nest_;
+  NestBuilder& builder_;
   const int id_;
   const size_t first_;
   const int buffer_;  // of the stage's sums, which lie at place_
@@ -399,40 +401,37 @@ Stmt NestBuilder::EmitGroupProducts(int id, size_t first, int buffer, const Expr
     ASSIGN_OR_RETURN(products, emitter.Emit());
     return absl::OkStatus();
   }();
-  if (!made.ok() && status_.ok()) status_ = made;
+  if (!made.ok()) nest_.Refuse(made);
   return products;
 }
 
 // The small parts of what this thread has copied at an iteration: its own stores are all it has to wait for.
 Stmt NestBuilder::EmitSmallParts(int copy, const Expr& iteration, int64_t slots) {
-  PrepareValues(copy);
+  parts_.values.Prepare(copy);
   const StageState& stage = state_.stage(copy);
   const StageBounds& b = bounds_.stages[copy];
   size_t end = stage.order.size();
   int64_t elements = 1;
   VarMap first;
-  if (end > 0 && KindOf(copy, end - 1) == ForKind::kVectorize) {
+  if (end > 0 && parts_.loops.KindOf(copy, end - 1) == ForKind::kVectorize) {
     --end;
     elements = b.extent[stage.order[end]];
-    first[context_[copy].leaf[end].get()] = IntImm(0);
+    first[nest_.stages[copy].leaf[end].get()] = IntImm(0);
   }
   return EmitLoops(copy, 0, end, [&]() -> Stmt {
-    const Expr at = Substitute(FlatIndex(copy, context_[copy].compact), first);
+    const Expr at = Substitute(FlatIndex(kernel_, copy, nest_.stages[copy].compact), first);
     auto in_slot = [&](int64_t count) {
       if (slots == 1) return analyzer_.Simplify(at);
       return analyzer_.Simplify(Add(Mul(FloorMod(iteration, count), IntImm(b.slot_stride())), at));
     };
-    Stmt store = MakeSmallParts(small_parts_[copy], in_slot(2), elements, Load(copy, stage.op.dtype, {in_slot(slots)}));
+    Stmt store = MakeSmallParts(nest_.buffers.small_parts(copy), in_slot(2), elements,
+                                Load(copy, stage.op.dtype, {in_slot(slots)}));
     std::vector<Expr> inside;
-    for (const Expr& guard : GuardsOf(copy).spatial) inside.push_back(analyzer_.Simplify(Substitute(guard, first)));
+    for (const Expr& guard : GuardsOf(nest_, copy).spatial)
+      inside.push_back(analyzer_.Simplify(Substitute(guard, first)));
     for (size_t i = inside.size(); i-- > 0;) store = MakeIf(inside[i], store);
     return store;
   });
-}
-
-// Products by warpgroups see a copy in core matrices once its stores are published.
-bool NestBuilder::IsPublished(int id) const {
-  return state_.stage(id).core_matrices && target_.kind == TargetKind::kCuda;
 }
 
 // What products by warpgroups need of the copies in core matrices that were made at a loop: small parts, of those that
@@ -444,8 +443,8 @@ Stmt NestBuilder::FinishCoreMatrices(int id, size_t position, const Expr& iterat
     const StageState& stage = state_.stage(child);
     if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
     if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
-    if (small_parts_[child] >= 0) all.push_back(EmitSmallParts(child, iteration, slots));
-    publish = publish || IsPublished(child);
+    if (nest_.buffers.small_parts(child) >= 0) all.push_back(EmitSmallParts(child, iteration, slots));
+    publish = publish || kernel_.IsPublished(child);
   }
   if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
   return MakeSeq(all);
@@ -480,7 +479,7 @@ Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
 
   const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
   std::vector<Stmt> body{MakeBarrier()};
-  ++serial_depth_;
+  ++nest_.serial_depth;
   group_iteration_ = step;
   defer_group_ = once ? Defer::kEnd : Defer::kNothing;
   group_end_ = nullptr;
@@ -488,7 +487,7 @@ Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
   const Stmt sums = group_end_;
   defer_group_ = Defer::kNothing;
   group_end_ = nullptr;
-  --serial_depth_;
+  --nest_.serial_depth;
   auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
   body.push_back(in_use(products));
   const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
@@ -527,10 +526,10 @@ Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep&
   analyzer_.Bind(p.step, p.iterations - 1);
   Stmt init, arrive, await;
   if (apart) {
-    const int buffer = (*next_buffer_)++;
-    temporaries_.push_back({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
+    const int buffer = nest_.buffers.NewId();
+    nest_.buffers.Declare({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
     const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
-    init = MakeIf(Eq(ThreadOf(p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, threads_));
+    init = MakeIf(Eq(ThreadOf(nest_, p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, kernel_.threads));
     arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeMbarrierArrive(barrier)});
     await = MakeMbarrierWait(barrier, analyzer_.Simplify(FloorMod(p.step, 2)));
   }
@@ -550,18 +549,18 @@ Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep&
     group_after_ = arrive;
     const Stmt all = EmitInTurn(carried.made, /*after_barrier=*/true);
     group_after_ = nullptr;
-    if (std::exchange(group_behind_, nullptr) && status_.ok())
-      status_ = absl::InvalidArgumentError("a step of keys by warpgroups has products of its own");
+    if (std::exchange(group_behind_, nullptr))
+      nest_.Refuse(absl::InvalidArgumentError("a step of keys by warpgroups has products of its own"));
     return all;
   };
-  ++serial_depth_;
+  ++nest_.serial_depth;
   const Stmt first = made(nullptr);
   defer_group_ = Defer::kProducts;
   const Stmt rows = EmitLoops(p.id, p.last + 1, p.end, p.inner);
   defer_group_ = Defer::kNothing;
   const Stmt products = std::exchange(group_products_, nullptr), end = std::exchange(group_end_, nullptr);
   const Stmt next = made(in_use(p.step, products));
-  --serial_depth_;
+  --nest_.serial_depth;
   const Stmt loop = MakeSeq(
       {apart ? await : together(now), copies(Add(now, IntImm(distance))), in_use(now, MakeSeq({next, end, rows}))});
   return MakeSeq({init, MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),

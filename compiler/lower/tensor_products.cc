@@ -54,15 +54,15 @@ std::vector<Stmt> InFours(std::vector<Stmt> loads, const Expr& upper, Analyzer* 
 // True if a load of the stage's body moves with a lane loop.
 bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
   const StageState& stage = state_.stage(id);
-  const Access& access = *access_of_[id].at(load.get());
+  const Access& access = *nest_.stages[id].access_of.at(load.get());
   bool found = false;
   IndexTerms terms;
   for (size_t d = 0; d < access.dims.size(); ++d) {
     const StageBounds& producer = bounds_.stages[access.producer];
     if (producer.region.empty() || producer.region[d].full ||
         !skeleton_.SplitIndex(bounds_, access, static_cast<int>(d), &terms)) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies"));
+      nest_.Refuse(absl::InvalidArgumentError(
+          absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies")));
       return false;
     }
     for (const Term& t : terms.inner) found |= t.stage == stage.lane_stage && t.loop == lane;
@@ -74,8 +74,8 @@ bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
 // rows: half 0 or 1 and lane; of columns: lane and pair).
 Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half) {
   const StageState& stage = state_.stage(id);
-  std::vector<Expr>& mine = context_[id].value;
-  std::vector<Expr>& lanes = context_[stage.lane_stage].value;
+  std::vector<Expr>& mine = nest_.stages[id].value;
+  std::vector<Expr>& lanes = nest_.stages[stage.lane_stage].value;
   const Expr k_before = mine[stage.tensor_k], m = mine[stage.tensor_m], n = mine[stage.tensor_n];
   const Expr lane_m = lanes[stage.lane_m], lane_n = lanes[stage.lane_n];
   mine[stage.tensor_k] = analyzer_.Simplify(k);
@@ -87,7 +87,7 @@ Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, c
     lanes[stage.lane_n] = analyzer_.Simplify(FloorDiv(line, 2));
   }
   bool unsafe = false;  // copies are zero where there is nothing
-  const Expr load = LowerLoad(id, operand.load, &unsafe);
+  const Expr load = parts_.expressions.Lower(id, operand.load, &unsafe);
   mine[stage.tensor_k] = k_before;
   mine[stage.tensor_m] = m;
   mine[stage.tensor_n] = n;
@@ -99,7 +99,7 @@ Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, c
 // Where the registers begin that hold an operand's tile from k on; loads it if no product did before.
 int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const StageState& stage = state_.stage(id);
-  const std::vector<Expr>& lanes = context_[stage.lane_stage].value;
+  const std::vector<Expr>& lanes = nest_.stages[stage.lane_stage].value;
   const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
   const int64_t row_elements = intrinsic.row(), packed = intrinsic.factors_per_register();
@@ -122,7 +122,7 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
     }
     return at;
   };
-  if (IsHeldByLanes(operand->load->buffer)) return by_elements();
+  if (kernel_.IsHeldByLanes(operand->load->buffer)) return by_elements();
 
   // Lane l gives the address of row l % 8 of matrix l / 8.
   const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
@@ -218,29 +218,28 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   const Expr& body = stage.op.body;
   const int64_t extent = b.extent[stage.tensor_k];
   if (const absl::Status possible = CheckProducts(id, first); !possible.ok()) {
-    if (status_.ok()) status_ = possible;
+    nest_.Refuse(possible);
     return nullptr;
   }
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
   const int64_t depth = intrinsic.depth();
   const bool swapped = !MovesWithLane(id, LoadOfFactor(body->args[0]), stage.lane_m);
   if (swapped != MovesWithLane(id, LoadOfFactor(body->args[1]), stage.lane_m)) {
-    if (status_.ok())
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
+    nest_.Refuse(absl::InvalidArgumentError(absl::StrCat(
+        "stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns")));
     return nullptr;
   }
   Fragments operands[2];
   for (int o = 0; o < 2; ++o) {
     operands[o].load = LoadOfFactor(body->args[swapped ? 1 - o : o]);
     operands[o].rows = o == 0;
-    operands[o].buffer = (*next_buffer_)++;
+    operands[o].buffer = nest_.buffers.NewId();
   }
   int64_t tiles = 1;
   for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];  // CheckProducts: no overflow
   const bool together = tiles * kTileSums <= kMostSums;
-  const int sums = intrinsic.parts ? (*next_buffer_)++ : -1;
-  std::vector<Expr>& mine = context_[id].value;
+  const int sums = intrinsic.parts ? nest_.buffers.NewId() : -1;
+  std::vector<Expr>& mine = nest_.stages[id].value;
   const std::vector<Expr> before = mine;
   std::vector<Stmt> all, products;
   int64_t each[2] = {0, 0}, most[2] = {0, 0};
@@ -253,11 +252,11 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       VarMap values;
       for (size_t p = first; p < end; ++p) {
         mine[stage.order[p]] = IntImm(tile[p - first]);
-        values[context_[id].leaf[p].get()] = IntImm(tile[p - first]);
+        values[nest_.stages[id].leaf[p].get()] = IntImm(tile[p - first]);
       }
       const auto place_of = [&](int64_t i) {
-        values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
-        values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
+        values[nest_.stages[id].leaf[end + 1].get()] = IntImm(i / 2);
+        values[nest_.stages[id].leaf[end + 2].get()] = IntImm(i % 2);
         return analyzer_.Simplify(Substitute(place, values));
       };
       std::vector<Expr> parts;
@@ -279,7 +278,7 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       }
       for (size_t p = end; p-- > first && ++tile[p - first] == b.extent[stage.order[p]];) tile[p - first] = 0;
     }
-    const Expr lane_m = context_[stage.lane_stage].value[stage.lane_m];
+    const Expr lane_m = nest_.stages[stage.lane_stage].value[stage.lane_m];
     if (intrinsic.factors_per_register() > 1)
       operands[1].loads = InFours(std::move(operands[1].loads), FloorDiv(lane_m, 4), &analyzer_);
     for (int o = 0; o < 2; ++o) {
@@ -296,7 +295,7 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   all.insert(all.end(), products.begin(), products.end());
   mine = before;
   auto declare = [&](int id, const char* name, DType dtype, int64_t elements) {
-    temporaries_.push_back({id, absl::StrCat(name, id), dtype, Scope::kLocal, elements, true, 0});
+    nest_.buffers.Declare({id, absl::StrCat(name, id), dtype, Scope::kLocal, elements, true, 0});
   };
   if (intrinsic.parts) declare(sums, "sums", stage.op.dtype, tiles * kTileSums);
   declare(operands[0].buffer, "rows", intrinsic.register_type(), most[0]);
