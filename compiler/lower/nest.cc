@@ -17,7 +17,10 @@ NestBuilder::NestBuilder(const KernelContext& kernel, int* next_buffer)
       split_(kernel.split),
       parts_(kernel, next_buffer),
       nest_(parts_.state),
-      analyzer_(nest_.analyzer) {}
+      analyzer_(nest_.analyzer),
+      bulk_(&nest_),
+      core_matrices_(&parts_, this),
+      carried_(&parts_, this) {}
 
 // What reads memory alone comes before what has more to do, which hides the way from there.
 Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
@@ -31,7 +34,6 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
   std::vector<Stmt> all;
   for (int child : stages) {
     if (IsOfBlock(state_.stage(child).memory) != shared) continue;
-    parts_.values.Prepare(child);
     all.push_back(EmitStage(child));
   }
   return MakeSeq(all);
@@ -51,15 +53,15 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
         absl::StrCat("stage ", state_.stage(id).op.name,
                      ": asynchronous copies stand beside bulk copies, or in a split reduction")));
   std::vector<Stmt> all;
-  if (Stmt shared = MakeSeq({AttachedBulkOnce(id, position, false), AttachedAt(id, position, true)})) {
+  if (Stmt shared = MakeSeq({bulk_.AskOnce(id, position), AttachedAt(id, position, true)})) {
     if (nest_.serial_depth > 0) all.push_back(MakeBarrier());
     const bool tile = split_.blocks > 1 && id == kernel_.root &&
                       bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
-    all.push_back(FinishCoreMatrices(id, position, IntImm(0), 1));
+    all.push_back(core_matrices_.Finish(id, position, IntImm(0), 1));
     if (tile) all.push_back(SumOfThreadSets(nest_));
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
-    all.push_back(AttachedBulkOnce(id, position, true));
+    all.push_back(bulk_.AwaitOnce(id, position));
   }
   all.push_back(AttachedAt(id, position, false));
   return MakeSeq(all);
@@ -87,7 +89,6 @@ Stmt NestBuilder::EmitInTurn(std::vector<int> stages, bool after_barrier) {
   const auto others =
       std::stable_partition(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
   for (auto child = stages.begin(); child != others; ++child) {
-    parts_.values.Prepare(*child);
     all.insert(all.end(), {EmitStage(*child), MakeCommit()});
     asked.push_back(*child);
   }
@@ -101,7 +102,6 @@ Stmt NestBuilder::EmitInTurn(std::vector<int> stages, bool after_barrier) {
       barrier();
       written.clear();
     }
-    parts_.values.Prepare(child);
     all.push_back(EmitStage(child));
     publish = publish || kernel_.IsPublished(child);
     if (IsOfBlock(state_.stage(child).memory) && !kernel_.IsHeldByLanes(child)) written.push_back(child);
@@ -180,16 +180,16 @@ Stmt NestBuilder::EmitPipeline(int id, const PipelinedLoops& loops, const std::f
     }
     return body;
   };
-  const Pipeline pipeline{.id = id,
-                          .last = last,
-                          .end = end,
-                          .slots = slots,
-                          .iterations = iterations,
-                          .step = step,
-                          .fill = fill,
-                          .use = use,
-                          .at = at,
-                          .inner = inner};
+  const SoftwarePipeline pipeline{.id = id,
+                                  .last = last,
+                                  .end = end,
+                                  .slots = slots,
+                                  .iterations = iterations,
+                                  .step = step,
+                                  .fill = fill,
+                                  .use = use,
+                                  .at = at,
+                                  .inner = inner};
   if (kernel_.OnWarpgroups(id) && !carries) return EmitGroupPipeline(pipeline);
   const Expr ahead = IntImm(slots - 1);
   std::vector<int> made_in_turn;  // beside the copies that come ahead
@@ -201,7 +201,6 @@ Stmt NestBuilder::EmitPipeline(int id, const PipelinedLoops& loops, const std::f
         made_in_turn.push_back(child);
         continue;
       }
-      parts_.values.Prepare(child);
       each.push_back(EmitStage(child));
     }
     copies = MakeSeq(std::move(each));
@@ -221,10 +220,10 @@ Stmt NestBuilder::EmitPipeline(int id, const PipelinedLoops& loops, const std::f
   Stmt work = MakeSeq({attached, EmitLoops(id, last + 1, end, inner)});
   --nest_.serial_depth;
   const Expr iteration = Max(Sub(step, ahead), IntImm(0));
-  work = at(iteration, HoldBulk(id, last, iteration, work));
+  work = at(iteration, bulk_.Await(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
-  const BulkPipeline bulk = EmitBulkPipeline(pipeline);
-  const Stmt publish = carries ? FinishCoreMatrices(id, last, iteration, slots) : nullptr;
+  const BulkCopies::OfPipeline bulk = bulk_.Ask(pipeline);
+  const Stmt publish = carries ? core_matrices_.Finish(id, last, iteration, slots) : nullptr;
   Stmt body = MakeSeq({MakeWait(slots - 2), publish, MakeBarrier(), copies_if, MakeCommit(), bulk.refill, work});
   return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
 }
@@ -252,6 +251,7 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
 }
 
 Stmt NestBuilder::EmitStage(int id) {
+  parts_.values.Prepare(id);
   const StageState& stage = state_.stage(id);
   if (stage.op.reduces()) return EmitReduction(id);
   auto statement = [&]() -> Stmt {
@@ -274,11 +274,10 @@ absl::StatusOr<KernelFunc> NestBuilder::Build() {
   for (int id : state_.topological()) {
     const StageState& stage = state_.stage(id);
     if (skeleton_.root_of(id) == kernel_.root && stage.attach == StageState::Attach::kAt && stage.bulk)
-      RETURN_IF_ERROR(CheckBulkCopy(id));
+      RETURN_IF_ERROR(CheckBulkCopy(kernel_, id));
   }
   KernelFunc kernel;
   kernel.name = "k_" + Identifier(state_.stage(kernel_.root).op.name);
-  parts_.values.Prepare(kernel_.root);
   const Stmt body = EmitStage(kernel_.root);
   kernel.body = nest_.buffers.WithAllocations(body);
   if (!parts_.lanes.TakeShuffles().empty())

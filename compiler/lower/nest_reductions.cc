@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compiler/lower/guards.h"
 #include "compiler/lower/nest.h"
+#include "compiler/lower/warp_products.h"
 
 namespace diapason {
 
@@ -39,7 +40,7 @@ Stmt NestBuilder::EmitReduction(int id) {
   const bool promote =
       carried || ((held > first || root || IsOfBlock(stage.memory) || parts_.loops.InSerialLoops(id, first)) &&
                   parts_.loops.HasReduction(id, held));
-  const Expr growth = GrowthOf(id);
+  const Expr growth = carried_.GrowthOf(id);
   int buffer = id;
   Expr place = index;
   if (promote) {
@@ -96,7 +97,7 @@ Stmt NestBuilder::EmitReduction(int id) {
       const Expr inside = Substitute(place, fresh);
       return MakeStore(buffer, inside, Mul(Load(buffer, stage.op.dtype, {inside}), Substitute(growth, fresh)));
     });
-    return MakeIf(MayGrow(stage.carry.maximum), all);
+    return MakeIf(carried_.MayGrow(stage.carry.maximum), all);
   };
   const size_t step =
       static_cast<size_t>(std::find(stage.order.begin(), stage.order.end(), stage.carry.loop) - stage.order.begin());
@@ -107,7 +108,7 @@ Stmt NestBuilder::EmitReduction(int id) {
   }
   const auto loops_of_reduction = [&](size_t end, const std::function<Stmt()>& inner) {
     if (!carrier) return EmitLoops(id, held, end, inner);
-    const Stmt start = BeginCarried(id);
+    const Stmt start = carried_.Begin(id);
     return MakeSeq({start, EmitLoops(id, held, step + 1, [&] {
                       return MakeSeq({rescale(), EmitLoops(id, step + 1, end, inner)});
                     })});
@@ -123,8 +124,8 @@ Stmt NestBuilder::EmitReduction(int id) {
       size_t tiles = stage.order.size() - 3;
       while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
       loops = loops_of_reduction(tiles, [&] {
-        return kernel_.OnWarpgroups(id) ? EmitGroupProducts(id, tiles, buffer, place)
-                                        : EmitProducts(id, tiles, buffer, place);
+        return kernel_.OnWarpgroups(id) ? EmitGroupProducts(parts_, {id, tiles, buffer, place}, handover_)
+                                        : EmitWarpProducts(parts_, {id, tiles, buffer, place});
       });
     } else {
       loops = loops_of_reduction(stage.order.size(), update);
@@ -132,14 +133,14 @@ Stmt NestBuilder::EmitReduction(int id) {
     return promote ? MakeSeq({begin(), loops, copy(false)}) : loops;
   };
   auto rest = [&]() -> Stmt {
-    if (promote) return WithGrowth(id, first, index, stored, EmitLoops(id, first, held, reduce));
+    if (promote) return carried_.WithGrowth(id, first, index, stored, EmitLoops(id, first, held, reduce));
     const Expr identity = IdentityOf(stage.op.combiner, stage.op.dtype);
     Stmt init = parts_.loops.SpatialNest(id, first, [&](const VarMap& fresh) {
       std::vector<Expr> conditions;
       for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
       return MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
     });
-    return WithGrowth(id, first, index, stored, MakeSeq({init, EmitLoops(id, first, held, reduce)}));
+    return carried_.WithGrowth(id, first, index, stored, MakeSeq({init, EmitLoops(id, first, held, reduce)}));
   };
   return EmitLoops(id, 0, first, rest);
 }
