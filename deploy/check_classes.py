@@ -23,7 +23,6 @@ EXCEPTIONS = (
     "compiler/graph/onnx/node_importer.h NodeImporter",
     "compiler/graph/padding.cc Prover",
     "compiler/graph/passes/canonicalize.cc Canonicalizer",
-    "compiler/lower/nest.h NestBuilder",
     "compiler/runtime/cuda_device.cc CudaDevice",
     "compiler/schedule/bounds.h Skeleton",
     "compiler/schedule/rewrite_winograd.cc WinogradRewriter",
