@@ -66,8 +66,8 @@ class FragmentLoader {
 
  private:
   Expr ElementOf(const Fragments& operand, int64_t k, int64_t half, int64_t offset);
-  // The load of a row of matrices for this lane, and whether it gives rows or, transposed, columns; null if the operand
-  // does not lie in rows of either.
+  // Loads whole matrices, whose lines are rows along k or, transposed, rows or columns of the result; null if the
+  // operand lies in neither.
   Stmt MatricesOf(const Fragments& operand, int64_t k, int64_t at, int64_t count);
   bool IsRowOfMatrix(const Expr& load);
   bool LinesAreNeighbours(const Fragments& operand, int64_t k);

@@ -10,8 +10,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kMostColumns = 256;  // of one product
-
 // Tiles of 8 columns, one after the other in shared memory, that one product makes for the same rows.
 struct Run {
   std::vector<int64_t> tiles;
@@ -260,7 +258,7 @@ class GroupProducts {
   // True if the columns from `column` on are the next of the run.
   bool Follows(const Run& run, const Expr& column, int64_t k) {
     const int64_t columns = 8 * static_cast<int64_t>(run.tiles.size());
-    if (columns + 8 > kMostColumns) return false;
+    if (columns + 8 > TensorIntrinsic::kMostColumns) return false;
     Select(run.tiles.front());
     return Distance(Column(k, false), column) == column_matrices_.At(columns, 0);
   }
