@@ -23,7 +23,6 @@ EXCEPTIONS = (
     "compiler/graph/onnx/node_importer.h NodeImporter",
     "compiler/graph/padding.cc Prover",
     "compiler/graph/passes/canonicalize.cc Canonicalizer",
-    "compiler/lower/nest.h NestBuilder",
     "compiler/schedule/bounds.h Skeleton",
     "compiler/schedule/state.h State",
     "compiler/tensor/simplify/simplifier.h Simplifier",

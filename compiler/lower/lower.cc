@@ -7,6 +7,8 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "compiler/lower/early_start.h"
+#include "compiler/lower/element_index.h"
+#include "compiler/lower/kernel_context.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/rewrite.h"
@@ -151,8 +153,8 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
       program.kernels.push_back(LibraryKernel(skeleton.state(), bounds, id));
       continue;
     }
-    NestBuilder builder(skeleton, bounds, target, place);
-    ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
+    ASSIGN_OR_RETURN(const KernelContext context, KernelContext::Create(skeleton, bounds, target, place, id));
+    ASSIGN_OR_RETURN(KernelFunc kernel, NestBuilder(context, &next_buffer).Build());
     if (target.kind == TargetKind::kCuda) kernel.resident = ResidentBlocks(kernel, facts);
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
