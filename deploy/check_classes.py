@@ -23,10 +23,7 @@ EXCEPTIONS = (
     "compiler/graph/onnx/node_importer.h NodeImporter",
     "compiler/graph/padding.cc Prover",
     "compiler/graph/passes/canonicalize.cc Canonicalizer",
-    "compiler/lower/nest.h NestBuilder",
-    "compiler/runtime/cuda_device.cc CudaDevice",
     "compiler/schedule/bounds.h Skeleton",
-    "compiler/schedule/rewrite_winograd.cc WinogradRewriter",
     "compiler/schedule/state.h State",
     "compiler/tensor/simplify/simplifier.h Simplifier",
     "db/history.h History",
@@ -34,7 +31,6 @@ EXCEPTIONS = (
     "scheduler/sketch/metrics.h MetricsModel",
     "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
-    "worker/agent.cc WorkerAgent::Impl",
 )
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,10 +13,12 @@
 #include "base/host_name.h"
 #include "base/mutex.h"
 #include "diapason/v1/tracker.grpc.pb.h"
+#include "worker/agent_leases.h"
 #include "worker/channel.h"
 #include "worker/convert.h"
 #include "worker/log.h"
 #include "worker/message_limits.h"
+#include "worker/pipeline_metrics.h"
 #include "worker/tracker.h"
 
 namespace diapason {
@@ -26,12 +28,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAgentCallTimeout{10000};
 constexpr std::chrono::milliseconds kLeaseWait{20000};
-constexpr int kOutcomesPerReport = 128;
 
 void NoteSandbox(const Sandbox& sandbox) {
   std::vector<std::pair<std::string, std::string>> fields = {{"in_force", sandbox.Describe()}};
   if (!sandbox.why_not().empty()) fields.emplace_back("why", sandbox.why_not());
   LogEvent(sandbox.why_not().empty() ? LogLevel::kInfo : LogLevel::kWarning, "sandbox", fields);
+}
+
+void LogTrial(LogLevel level, const std::string& event, uint64_t lease, const HeldLease& held,
+              std::vector<std::pair<std::string, std::string>> more) {
+  if (!Logs(level)) return;
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"job", held.job}, {"trial", std::to_string(held.trial)}, {"lease", std::to_string(lease)}};
+  fields.insert(fields.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  LogEvent(level, event, fields);
 }
 
 bool IsRefusal(const absl::Status& status) {
@@ -62,14 +72,6 @@ class WorkerAgent::Impl {
   }
 
  private:
-  struct Held {
-    uint64_t handle = 0;  // of the pipeline
-    int device = 0;
-    int64_t leased_at = 0;
-    std::string job;  // and trial: what logs tell it by
-    uint64_t trial = 0;
-  };
-
   void LeaseLoop();
   void ReportLoop();
   absl::Status Register();
@@ -79,8 +81,6 @@ class WorkerAgent::Impl {
   void Take(const v1::LeaseResponse& response);
   void Begin(const v1::LeaseGrant& grant);
   void OnResult(uint64_t lease, const v1::MeasureResult& result);
-  static void LogTrial(LogLevel level, const std::string& event, uint64_t lease, const Held& held,
-                       std::vector<std::pair<std::string, std::string>> more);
   void Drop(const std::vector<uint64_t>& leases, const std::string& why);
   void EndSession(const std::string& session);
   v1::ReportRequest MakeReport();
@@ -106,8 +106,7 @@ class WorkerAgent::Impl {
   absl::Status last_status_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("the tracker was not asked yet");
   uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last answer to Lease
   std::chrono::milliseconds heartbeat_ ABSL_GUARDED_BY(mutex_){1000};
-  std::map<uint64_t, Held> held_ ABSL_GUARDED_BY(mutex_);  // by lease
-  std::deque<v1::LeaseOutcome> outcomes_ ABSL_GUARDED_BY(mutex_);
+  AgentLeases leases_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::DeviceState> reported_states_ ABSL_GUARDED_BY(mutex_);
   std::thread lease_thread_, report_thread_;
 };
@@ -187,9 +186,7 @@ bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
   request.clear_capacity();
   bool any = false;
   for (size_t d = 0; d < pipeline_->devices().size(); ++d) {
-    auto held = std::count_if(held_.begin(), held_.end(),
-                              [&](const auto& h) { return h.second.device == static_cast<int>(d); });
-    int free = std::max(0, leases_per_device_ - static_cast<int>(held));
+    int free = std::max(0, leases_per_device_ - leases_.HeldOn(static_cast<int>(d)));
     v1::DeviceCapacity& capacity = *request.add_capacity();
     capacity.set_device(pipeline_->devices()[d].name());
     capacity.set_free(static_cast<uint32_t>(free));
@@ -252,51 +249,32 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   if (device == devices.end()) return;  // of a session before: the lease will expire
   uint64_t lease = grant.lease();
   int index = static_cast<int>(device - devices.begin());
-  const Held held{0, index, absl::GetCurrentTimeNanos(), grant.job(), grant.request().id()};
+  const HeldLease held{0, index, absl::GetCurrentTimeNanos(), grant.job(), grant.request().id()};
   {
     MutexLock lock(mutex_);
-    if (!held_.try_emplace(lease, held).second) return;  // received twice
+    if (!leases_.Add(lease, held)) return;  // received twice
   }
   LogTrial(LogLevel::kDebug, "trial_begins", lease, held, {{"device", grant.device()}});
   uint64_t handle = pipeline_->Submit(index, grant.request(),
                                       [this, lease](const v1::MeasureResult& result) { OnResult(lease, result); });
   {
     MutexLock lock(mutex_);
-    if (auto found = held_.find(lease); found != held_.end()) {
-      found->second.handle = handle;
-      return;
-    }
+    if (leases_.SetHandle(lease, handle)) return;
   }
   // Dropped before there was a handle to drop it by, or answered, when this does nothing.
   pipeline_->Cancel(handle, "its lease is over");
 }
 
-void WorkerAgent::Impl::LogTrial(LogLevel level, const std::string& event, uint64_t lease, const Held& held,
-                                 std::vector<std::pair<std::string, std::string>> more) {
-  if (!Logs(level)) return;
-  std::vector<std::pair<std::string, std::string>> fields = {
-      {"job", held.job}, {"trial", std::to_string(held.trial)}, {"lease", std::to_string(lease)}};
-  fields.insert(fields.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  LogEvent(level, event, fields);
-}
-
 void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result) {
   MutexLock lock(mutex_);
-  auto held = held_.find(lease);
-  if (held == held_.end()) return;  // the lease is over
-  v1::LeaseOutcome outcome;
-  outcome.set_lease(lease);
-  *outcome.mutable_result() = result;
-  outcome.mutable_result()->mutable_times()->set_leased_at(held->second.leased_at);
-  if (outcome.result().has_on()) outcome.mutable_result()->mutable_on()->set_worker(options_.name);
+  const std::optional<HeldLease> held = leases_.Finish(lease, options_.name, result);
+  if (!held) return;  // the lease is over
   if (IsInfrastructure(result)) {
-    LogTrial(LogLevel::kWarning, "trial_ends", lease, held->second,
+    LogTrial(LogLevel::kWarning, "trial_ends", lease, *held,
              {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
   } else {
-    LogTrial(LogLevel::kDebug, "trial_ends", lease, held->second, {{"outcome", OutcomeName(result)}});
+    LogTrial(LogLevel::kDebug, "trial_ends", lease, *held, {{"outcome", OutcomeName(result)}});
   }
-  outcomes_.push_back(std::move(outcome));
-  held_.erase(held);
   changed_.NotifyAll();
 }
 
@@ -305,10 +283,9 @@ void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::str
   {
     MutexLock lock(mutex_);
     for (uint64_t lease : leases) {
-      if (auto held = held_.find(lease); held != held_.end()) {
-        handles.push_back(held->second.handle);
-        LogTrial(LogLevel::kDebug, "trial_dropped", lease, held->second, {{"why", why}});
-        held_.erase(held);
+      if (const std::optional<HeldLease> held = leases_.Remove(lease)) {
+        handles.push_back(held->handle);
+        LogTrial(LogLevel::kDebug, "trial_dropped", lease, *held, {{"why", why}});
       }
     }
     changed_.NotifyAll();
@@ -323,8 +300,8 @@ void WorkerAgent::Impl::EndSession(const std::string& session) {
     MutexLock lock(mutex_);
     if (session_ != session || session.empty()) return;
     session_.clear();
-    outcomes_.clear();
-    for (const auto& [lease, held] : held_) leases.push_back(lease);
+    leases_.ForgetOutcomes();
+    leases = leases_.all();
   }
   LogEvent(LogLevel::kWarning, "session_over",
            {{"tracker", options_.tracker}, {"worker", options_.name}, {"leases", std::to_string(leases.size())}});
@@ -332,40 +309,11 @@ void WorkerAgent::Impl::EndSession(const std::string& session) {
 }
 
 std::vector<Metric> WorkerAgent::Impl::Metrics() {
-  const v1::WorkerStatistics s = pipeline_->Statistics();
-  auto count = [](uint64_t number) { return static_cast<double>(number); };
-  std::vector<Metric> metrics = {
-      Metric::Counter("diapason_worker_builds_total", "Builds that ended", count(s.builds())),
-      Metric::Counter("diapason_worker_builds_failed_total", "Of these, those that failed", count(s.failed_builds())),
-      Metric::Counter("diapason_worker_builder_busy_seconds_total", "Time at work, of all builders",
-                      s.builder_busy_seconds()),
-      Metric::Counter("diapason_worker_builder_restarts_total", "Builders started again", count(s.builder_restarts())),
-      Metric::Counter("diapason_worker_runner_restarts_total", "Runners started again", count(s.runner_restarts())),
-      Metric::Gauge("diapason_worker_waiting_for_builder", "Measurements that wait for a builder",
-                    s.waiting_for_builder()),
-      Metric::Gauge("diapason_worker_waiting_for_runner", "Measurements that wait for their device",
-                    s.waiting_for_runner()),
-  };
-  {
-    MutexLock lock(mutex_);
-    metrics.push_back(Metric::Gauge("diapason_worker_leases", "Leases held", static_cast<double>(held_.size())));
-    metrics.push_back(
-        Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker", session_.empty() ? 0 : 1));
-  }
-  Metric runs{"diapason_worker_runs_total", "Runs on a device", Metric::Type::kCounter, {}};
-  Metric failed{"diapason_worker_runs_failed_total", "Of these, those that failed", Metric::Type::kCounter, {}};
-  Metric busy{
-      "diapason_worker_device_busy_seconds_total", "Time that a device was at work", Metric::Type::kCounter, {}};
-  for (const v1::DeviceStatistics& device : pipeline_->DeviceCounts()) {
-    const Metric::Labels labels = {{"device", device.device()}};
-    runs.values.push_back({labels, count(device.runs()), {}});
-    failed.values.push_back({labels, count(device.failed_runs()), {}});
-    busy.values.push_back({labels, device.busy_seconds(), {}});
-  }
-  Metric ready{"diapason_worker_device_ready", "1 while a device takes work", Metric::Type::kGauge, {}};
-  for (const v1::DeviceStatus& device : pipeline_->DeviceStates())
-    ready.values.push_back({{{"device", device.device()}}, device.state() == v1::DEVICE_STATE_READY ? 1.0 : 0.0, {}});
-  for (Metric* metric : {&runs, &failed, &busy, &ready}) metrics.push_back(std::move(*metric));
+  std::vector<Metric> metrics = PipelineMetrics(*pipeline_);
+  MutexLock lock(mutex_);
+  metrics.push_back(Metric::Gauge("diapason_worker_leases", "Leases held", static_cast<double>(leases_.held())));
+  metrics.push_back(
+      Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker", session_.empty() ? 0 : 1));
   return metrics;
 }
 
@@ -382,10 +330,7 @@ v1::ReportRequest WorkerAgent::Impl::MakeReport() {
     auto reported = reported_states_.find(state.device());
     if (reported == reported_states_.end() || reported->second != state.state()) *request.add_devices() = state;
   }
-  for (const v1::LeaseOutcome& outcome : outcomes_) {
-    if (request.outcomes_size() < kOutcomesPerReport) *request.add_outcomes() = outcome;
-  }
-  for (const auto& [lease, held] : held_) request.add_renew(lease);
+  leases_.AddTo(request);
   return request;
 }
 
@@ -399,7 +344,7 @@ void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::R
                {{"device", state.device()}, {"state", v1::DeviceState_Name(state.state())}, {"why", state.text()}});
     }
     // New ones were added behind; the first ones are those that were reported.
-    for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
+    leases_.NoteReported(request.outcomes_size());
     changed_.NotifyAll();
   }
   Drop({response.over().begin(), response.over().end()}, "its lease is over");
@@ -412,7 +357,7 @@ void WorkerAgent::Impl::ReportLoop() {
     {
       MutexLock lock(mutex_);
       changed_.WaitUntil(lock, next_beat, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || (!session_.empty() && !outcomes_.empty());
+        return stopping_ || (!session_.empty() && leases_.has_outcomes());
       });
       if (stopping_) return;
       if (session_.empty()) {
@@ -457,11 +402,10 @@ absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
 absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {
   MutexLock lock(mutex_);
   draining_ = true;
-  bool done =
-      changed_.WaitFor(lock, std::chrono::duration<double>(timeout_seconds),
-                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return held_.empty() && outcomes_.empty(); });
+  bool done = changed_.WaitFor(lock, std::chrono::duration<double>(timeout_seconds),
+                               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return leases_.idle(); });
   if (done) return absl::OkStatus();
-  return absl::DeadlineExceededError(std::to_string(held_.size()) + " measurements were not finished in time");
+  return absl::DeadlineExceededError(std::to_string(leases_.held()) + " measurements were not finished in time");
 }
 
 void WorkerAgent::Impl::Stop() {
@@ -471,7 +415,7 @@ void WorkerAgent::Impl::Stop() {
     if (std::exchange(stopped_, true)) return;
     stopping_ = true;
     session = session_;
-    held_.clear();  // what ends from now on is not reported
+    leases_.RemoveAll();  // what ends from now on is not reported
   }
   changed_.NotifyAll();
   lease_call_.CancelAll();

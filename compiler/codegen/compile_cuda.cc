@@ -186,22 +186,35 @@ int64_t BlocksByRegisters(const Kernel& kernel, int64_t registers) {
 // The resident blocks to ask the compiler for, where its own choice was a bad one; 0 where it was not. It keeps to half
 // of the registers so that two blocks fit, even if it has to spill; and it takes a few registers more than would let
 // one block more in.
-int64_t BetterResidence(const Kernel& kernel, int registers, int spilled) {
+int64_t BetterResidence(const Kernel& kernel, int registers, int spilled, bool is_said) {
   const int64_t blocks = BlocksByRegisters(kernel, registers), most = kSharedBytes / (kernel.shared_bytes + 1024);
   if (spilled > 0)
     return blocks > 1 && registers < kMostRegisters ? std::max<int64_t>(1, std::min(blocks - 1, most)) : 0;
+  if (is_said) return 0;  // that no more blocks come
   const bool squeezes = BlocksByRegisters(kernel, registers * (100 - kSqueeze) / 100) > blocks;
   return registers > 64 && blocks > 0 && blocks < most && squeezes ? blocks + 1 : 0;
+}
+
+// Where the source says for how many threads, and perhaps resident blocks, a kernel is compiled; size 0: nowhere.
+struct Bounds {
+  size_t at = 0, size = 0;
+  bool says_blocks = false;
+};
+
+Bounds BoundsOf(const std::string& source, const Kernel& kernel) {
+  const size_t name = source.find(absl::StrCat(") ", kernel.name, "("));
+  const size_t at = name == std::string::npos ? name : source.rfind("__launch_bounds__(", name);
+  if (at == std::string::npos) return {};
+  return {at, name + 1 - at, source.substr(at, name - at).find(',') != std::string::npos};
 }
 
 // The source of a program with the resident blocks of kernel k said.
 std::string WithResidence(const Program& program, size_t k, int64_t blocks) {
   std::string source = program.source;
   const Kernel& kernel = program.kernels[k];
-  const std::string bounds = absl::StrCat("__launch_bounds__(", kernel.block[0], ")");
-  const size_t at = source.find(absl::StrCat(bounds, " ", kernel.name, "("));
-  if (at != std::string::npos)
-    source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
+  const Bounds found = BoundsOf(source, kernel);
+  if (found.size > 0)
+    source.replace(found.at, found.size, absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
   return source;
 }
 
@@ -218,7 +231,8 @@ absl::Status CompileCuda(Program& program) {
   if (program.registers.size() != program.kernels.size()) return absl::OkStatus();
   std::vector<int64_t> blocks;
   for (size_t k = 0; k < program.kernels.size(); ++k)
-    blocks.push_back(BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k]));
+    blocks.push_back(BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k],
+                                     BoundsOf(program.source, program.kernels[k]).says_blocks));
   // Once more with those that were better for it, if not all were.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Program other = program;

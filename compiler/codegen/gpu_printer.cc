@@ -87,10 +87,12 @@ class GpuKernelPrinter {
       params += (params.empty() ? "" : ", ") + pointer + access_.NameOf(param.id);
     }
     const std::string threads = std::to_string(kernel_.threads);
-    return (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + ") "
+    return (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + Residence() + ") "
                   : "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void ") +
            kernel_.name + "(" + params + ")";
   }
+
+  std::string Residence() const { return kernel_.resident > 0 ? ", " + std::to_string(kernel_.resident) : ""; }
 
   void PrintShared() {
     const SharedLayout layout = LayOutShared(kernel_.body);

@@ -1,21 +1,14 @@
-// Products on tensor cores by warpgroups (wgmma): of four warps each makes 16 rows, whose factors it holds in
-// registers as for mma.sync; all columns of the group come straight from shared memory, where a copy holds them
-// as core matrices and a second one their small parts. Factors without small parts may have their rows in such a copy
-// too, and those of 16 bits rows or columns innermost there in place of k. The products run on their own: a pipeline
-// prepares the next step beside them, and where no registers have to be loaded anew, starts its products before these
-// are done.
+#include "compiler/lower/group_products.h"
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/lower/fragments.h"
 
 namespace diapason {
 namespace {
-
-constexpr int64_t kMostColumns = 256;  // of one product
 
 // Tiles of 8 columns, one after the other in shared memory, that one product makes for the same rows.
 struct Run {
@@ -35,66 +28,52 @@ bool SameRows(const RowGroup& a, const RowGroup& b) {
   return a.first ? Equal(a.first, b.first) : a.factors == b.factors;
 }
 
-// What stores zeros in place of all values where the condition does not hold: without branches, if the stores are
-// copies by hardware.
-Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
-  if (!stmt) return stmt;
-  StmtNode node = *stmt;
-  if (node.kind == StmtKind::kStore) {
-    const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
-    const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
-    node.value =
-        guarded ? Select(And(condition, value->args[0]), value->args[1], zero) : Select(condition, value, zero);
-  }
-  for (Stmt& child : node.body) child = StoresIf(condition, child);
-  return std::make_shared<const StmtNode>(std::move(node));
-}
-
-}  // namespace
-
-// The products of one stage: the tiles of its loops from position `first` on, written out.
-class NestBuilder::GroupEmitter {
+// The products of one stage. REQUIRES: CheckProducts.
+class GroupProducts {
  public:
-  GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
-      : nest_(nest),
-        id_(id),
-        first_(first),
-        buffer_(buffer),
-        place_(place),
-        stage_(nest.state_.stage(id)),
-        bounds_(nest.bounds_.stages[id]),
+  GroupProducts(NestParts& parts, const TileProducts& products, GroupHandover& handover)
+      : nest_(parts.state),
+        kernel_(nest_.kernel),
+        handover_(handover),
+        id_(products.id),
+        first_(products.first),
+        buffer_(products.buffer),
+        place_(products.place),
+        stage_(kernel_.state.stage(id_)),
+        bounds_(kernel_.bounds.stages[id_]),
         end_(stage_.order.size() - 3),
         intrinsic_(TensorIntrinsicOf(stage_.tensor)),
         depth_(intrinsic_.depth()),
-        values_(nest.context_[id].value) {}
+        values_(nest_.stages[id_].value),
+        loader_(&parts, id_) {}
 
   // What the layout of the instruction takes for granted.
   absl::Status Check() {
-    RETURN_IF_ERROR(nest_.CheckProducts(id_, first_));
     const Expr& body = stage_.op.body;
-    const bool swapped = !nest_.MovesWithLane(id_, LoadOfFactor(body->args[0]), stage_.lane_m);
+    ASSIGN_OR_RETURN(const bool moves, loader_.MovesWithLane(LoadOfFactor(body->args[0]), stage_.lane_m));
+    const bool swapped = !moves;
     rows_.load = LoadOfFactor(body->args[swapped ? 1 : 0]);
     columns_.load = LoadOfFactor(body->args[swapped ? 0 : 1]);
-    const StageState& lanes = nest_.state_.stage(stage_.lane_stage);
-    if (!nest_.state_.stage(copy()).core_matrices) return Refusal("columns from a copy in core matrices");
+    const StageState& lanes = kernel_.state.stage(stage_.lane_stage);
+    if (!kernel_.state.stage(copy()).core_matrices) return Refusal("columns from a copy in core matrices");
     const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
-    if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
+    if (parts.size() < 3 || kernel_.bounds.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
       return Refusal("four warps in a row");
-    if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) ||
-        nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
-      return Refusal("the same columns in four warps");
+    ASSIGN_OR_RETURN(const bool with_warp, loader_.MovesWithLane(columns_.load, parts[parts.size() - 3]));
+    ASSIGN_OR_RETURN(const bool with_row, loader_.MovesWithLane(columns_.load, stage_.lane_m));
+    if (with_warp || with_row) return Refusal("the same columns in four warps");
     warp_ = parts[parts.size() - 3];
-    rows_shared_ = nest_.state_.stage(rows_.load->buffer).core_matrices;
+    rows_shared_ = kernel_.state.stage(rows_.load->buffer).core_matrices;
     if (rows_shared_ && intrinsic_.parts) return Refusal("rows with small parts from registers");
     return absl::OkStatus();
   }
 
-  // REQUIRES: Check. defer_group_ says what is left to the pipeline.
+  // REQUIRES: Check. The handover says what is left to the pipeline.
   absl::StatusOr<Stmt> Emit() {
     rows_.rows = true;
-    rows_.buffer = (*nest_.next_buffer_)++;
-    if (intrinsic_.parts) small_ = (*nest_.next_buffer_)++;
-    if (intrinsic_.parts) sums_ = (*nest_.next_buffer_)++;
+    rows_.buffer = nest_.buffers.NewId();
+    if (intrinsic_.parts) small_ = nest_.buffers.NewId();
+    if (intrinsic_.parts) sums_ = nest_.buffers.NewId();
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
     const int64_t longest = intrinsic_.parts ? kLongestRunOfK : extent;
@@ -105,14 +84,14 @@ class NestBuilder::GroupEmitter {
       std::vector<RowGroup> groups;
       found = FindGroups(k, k_end, &groups);
       std::vector<Stmt> sums;
-      if (nest_.defer_group_ == Defer::kProducts) {
+      if (handover_.defer == GroupHandover::Defer::kProducts) {
         if (found.ok() && (intrinsic_.parts || groups.size() != 1 || k_end != extent))
           found = Refusal("the same rows for all columns, where they start later");
         if (!found.ok()) continue;
         all.insert(all.end(), groups[0].loads.begin(), groups[0].loads.end());
         groups[0].loads.clear();
       }
-      std::vector<Stmt>* const to = nest_.defer_group_ == Defer::kProducts ? &later : &all;
+      std::vector<Stmt>* const to = handover_.defer == GroupHandover::Defer::kProducts ? &later : &all;
       for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
         // Rows that are loaded are on their way while the products of those before are made.
         if (g == 0 || !rows_shared_) Begin(groups[g], to);
@@ -121,15 +100,15 @@ class NestBuilder::GroupEmitter {
         if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
       if (!intrinsic_.parts && found.ok()) {
-        const Stmt behind = k_end == extent ? std::exchange(nest_.group_behind_, nullptr) : nullptr;
+        const Stmt behind = k_end == extent ? std::exchange(handover_.behind, nullptr) : nullptr;
         if (behind) all.push_back(behind);
         sums.push_back(MakeGroupWait(behind ? 1 : 0, buffer_, PlacesOf(groups)));
-        if (k_end == extent) sums.push_back(std::exchange(nest_.group_after_, nullptr));
+        if (k_end == extent) sums.push_back(std::exchange(handover_.after, nullptr));
       }
-      if (nest_.defer_group_ != Defer::kNothing && k_end == extent) {
-        nest_.group_products_ = MakeSeq(later);
-        nest_.group_end_ = MakeSeq(sums);
-        nest_.defer_group_ = Defer::kNothing;
+      if (handover_.defer != GroupHandover::Defer::kNothing && k_end == extent) {
+        handover_.products = MakeSeq(later);
+        handover_.end = MakeSeq(sums);
+        handover_.defer = GroupHandover::Defer::kNothing;
       } else {
         all.insert(all.end(), sums.begin(), sums.end());
       }
@@ -152,7 +131,7 @@ class NestBuilder::GroupEmitter {
   }
 
   void Declare(int buffer, const char* name, DType dtype, int64_t elements) {
-    nest_.temporaries_.push_back({buffer, absl::StrCat(name, buffer), dtype, Scope::kLocal, elements, true, 0});
+    nest_.buffers.Declare({buffer, absl::StrCat(name, buffer), dtype, Scope::kLocal, elements, true, 0});
   }
 
   // Has the loops of tiles stand at tile `number`, and notes where in `values`.
@@ -160,27 +139,27 @@ class NestBuilder::GroupEmitter {
     for (size_t p = end_; p-- > first_;) {
       const int64_t extent = bounds_.extent[stage_.order[p]];
       values_[stage_.order[p]] = IntImm(number % extent);
-      if (values) (*values)[nest_.context_[id_].leaf[p].get()] = IntImm(number % extent);
+      if (values) (*values)[nest_.stages[id_].leaf[p].get()] = IntImm(number % extent);
       number /= extent;
     }
   }
 
   // The selected tile's first column, or one behind it, at element k of it, in the copy or among its small parts.
   Expr Column(int64_t k, bool of_small, int64_t line = 0) {
-    Expr& read = nest_.read_slot_[copy()];
+    Expr& read = nest_.stages[copy()].read_slot;
     const Expr slot = read;
-    if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
-    const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(line), IntImm(0));
+    if (of_small && slot) read = FloorMod(handover_.iteration, 2);
+    const Expr load = loader_.LoadOf(columns_, IntImm(k), IntImm(line), IntImm(0));
     read = slot;
-    return Load(of_small ? nest_.small_parts_[copy()] : copy(), load->dtype, {load->args[0]});
+    return Load(of_small ? nest_.buffers.small_parts(copy()) : copy(), load->dtype, {load->args[0]});
   }
 
   // The selected tile's first row at element k of it, of those of this lane's warpgroup; or a row and warp behind it.
   Expr Row(int64_t k, int64_t half = 0, int64_t line = 0, int64_t warp = 0) {
-    Expr& place = nest_.context_[stage_.lane_stage].value[warp_];
+    Expr& place = nest_.stages[stage_.lane_stage].value[warp_];
     const Expr own = place;
-    place = nest_.analyzer_.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
-    const Expr load = nest_.OperandLoad(id_, rows_, IntImm(k), IntImm(line), IntImm(half));
+    place = nest_.analyzer.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
+    const Expr load = loader_.LoadOf(rows_, IntImm(k), IntImm(line), IntImm(half));
     place = own;
     return Load(rows_.load->buffer, load->dtype, {load->args[0]});
   }
@@ -188,9 +167,9 @@ class NestBuilder::GroupEmitter {
   // Whether products can begin there: where 16 bytes begin, and in swizzled runs with the first of eight of them.
   bool Begins(const CoreMatrices& matrices, const Expr& first) {
     const int64_t run = intrinsic_.row(), eight = 8 * matrices.width;
-    if (nest_.analyzer_.KnownDivisor(first->args[0]) % run != 0) return false;
+    if (nest_.analyzer.KnownDivisor(first->args[0]) % run != 0) return false;
     if (matrices.width == run) return true;
-    const auto inside = nest_.analyzer_.Bounds(nest_.analyzer_.Simplify(FloorMod(first->args[0], eight)));
+    const auto inside = nest_.analyzer.Bounds(nest_.analyzer.Simplify(FloorMod(first->args[0], eight)));
     return inside && inside->min >= 0 && inside->max < (matrices.along_k ? matrices.width : 1);
   }
 
@@ -203,7 +182,7 @@ class NestBuilder::GroupEmitter {
 
   // How a copy lies whose elements of k are so far apart.
   CoreMatrices MatricesOf(int buffer, int64_t distance) const {
-    const StageBounds& b = nest_.bounds_.stages[buffer];
+    const StageBounds& b = kernel_.bounds.stages[buffer];
     return {.width = b.core_row, .stride = b.core_stride(), .along_k = distance == 1};
   }
 
@@ -226,7 +205,7 @@ class NestBuilder::GroupEmitter {
   }
 
   int64_t Distance(const Expr& from, const Expr& to) {
-    const Expr distance = nest_.analyzer_.Simplify(Sub(to->args[0], from->args[0]));
+    const Expr distance = nest_.analyzer.Simplify(Sub(to->args[0], from->args[0]));
     return distance->kind == ExprKind::kIntImm ? distance->value : -1;
   }
 
@@ -242,7 +221,7 @@ class NestBuilder::GroupEmitter {
       RETURN_IF_ERROR(FindMatrices(k_begin));
       if (rows_shared_) rows.first = Row(k_begin);
       for (int64_t k = k_begin; k < k_end && !rows_shared_; k += depth_)
-        rows.factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+        rows.factors.push_back(loader_.RegistersAt(&rows_, k));
       rows.loads = std::exchange(rows_.loads, {});
       auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return SameRows(g, rows); });
       if (group == groups->end()) group = groups->insert(group, std::move(rows));
@@ -279,7 +258,7 @@ class NestBuilder::GroupEmitter {
   // True if the columns from `column` on are the next of the run.
   bool Follows(const Run& run, const Expr& column, int64_t k) {
     const int64_t columns = 8 * static_cast<int64_t>(run.tiles.size());
-    if (columns + 8 > kMostColumns) return false;
+    if (columns + 8 > TensorIntrinsic::kMostColumns) return false;
     Select(run.tiles.front());
     return Distance(Column(k, false), column) == column_matrices_.At(columns, 0);
   }
@@ -340,9 +319,9 @@ class NestBuilder::GroupEmitter {
       VarMap values;
       Select(tile, &values);
       for (int64_t i = 0; i < kTileSums; ++i) {
-        values[nest_.context_[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
-        values[nest_.context_[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
-        places.push_back(nest_.analyzer_.Simplify(Substitute(place_, values)));
+        values[nest_.stages[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
+        values[nest_.stages[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
+        places.push_back(nest_.analyzer.Simplify(Substitute(place_, values)));
       }
     }
     return places;
@@ -372,7 +351,9 @@ class NestBuilder::GroupEmitter {
 
   Expr Register(int buffer, int64_t at) const { return Load(buffer, stage_.op.dtype, {IntImm(at)}); }
 
-  NestBuilder& nest_;
+  NestState& nest_;
+  const KernelContext& kernel_;
+  GroupHandover& handover_;
   const int id_;
   const size_t first_;
   const int buffer_;  // of the stage's sums, which lie at place_
@@ -383,6 +364,7 @@ class NestBuilder::GroupEmitter {
   const TensorIntrinsic& intrinsic_;
   const int64_t depth_;  // of a product
   std::vector<Expr>& values_;
+  FragmentLoader loader_;
   Fragments rows_, columns_;
   bool rows_shared_ = false;  // rows come from shared memory as well
   int warp_ = -1;             // the lanes' loop over warps with rows of their own
@@ -391,183 +373,18 @@ class NestBuilder::GroupEmitter {
   int64_t most_factors_ = 0, sums_used_ = 0;
 };
 
-Stmt NestBuilder::EmitGroupProducts(int id, size_t first, int buffer, const Expr& place) {
-  GroupEmitter emitter(*this, id, first, buffer, place);
-  Stmt products;
-  const absl::Status made = [&] {
-    RETURN_IF_ERROR(emitter.Check());
-    ASSIGN_OR_RETURN(products, emitter.Emit());
-    return absl::OkStatus();
+}  // namespace
+
+Stmt EmitGroupProducts(NestParts& parts, const TileProducts& products, GroupHandover& handover) {
+  const absl::StatusOr<Stmt> made = [&]() -> absl::StatusOr<Stmt> {
+    RETURN_IF_ERROR(CheckProducts(parts.state.kernel, products));
+    GroupProducts all(parts, products, handover);
+    RETURN_IF_ERROR(all.Check());
+    return all.Emit();
   }();
-  if (!made.ok() && status_.ok()) status_ = made;
-  return products;
-}
-
-// The small parts of what this thread has copied at an iteration: its own stores are all it has to wait for.
-Stmt NestBuilder::EmitSmallParts(int copy, const Expr& iteration, int64_t slots) {
-  PrepareValues(copy);
-  const StageState& stage = state_.stage(copy);
-  const StageBounds& b = bounds_.stages[copy];
-  size_t end = stage.order.size();
-  int64_t elements = 1;
-  VarMap first;
-  if (end > 0 && KindOf(copy, end - 1) == ForKind::kVectorize) {
-    --end;
-    elements = b.extent[stage.order[end]];
-    first[context_[copy].leaf[end].get()] = IntImm(0);
-  }
-  return EmitLoops(copy, 0, end, [&]() -> Stmt {
-    const Expr at = Substitute(FlatIndex(copy, context_[copy].compact), first);
-    auto in_slot = [&](int64_t count) {
-      if (slots == 1) return analyzer_.Simplify(at);
-      return analyzer_.Simplify(Add(Mul(FloorMod(iteration, count), IntImm(b.slot_stride())), at));
-    };
-    Stmt store = MakeSmallParts(small_parts_[copy], in_slot(2), elements, Load(copy, stage.op.dtype, {in_slot(slots)}));
-    std::vector<Expr> inside;
-    for (const Expr& guard : GuardsOf(copy).spatial) inside.push_back(analyzer_.Simplify(Substitute(guard, first)));
-    for (size_t i = inside.size(); i-- > 0;) store = MakeIf(inside[i], store);
-    return store;
-  });
-}
-
-// Products by warpgroups see a copy in core matrices once its stores are published.
-bool NestBuilder::IsPublished(int id) const {
-  return state_.stage(id).core_matrices && target_.kind == TargetKind::kCuda;
-}
-
-// What products by warpgroups need of the copies in core matrices that were made at a loop: small parts, of those that
-// have them, and all of them published, so that products behind the next barrier see them. Null if there are none.
-Stmt NestBuilder::FinishCoreMatrices(int id, size_t position, const Expr& iteration, int64_t slots) {
-  std::vector<Stmt> all;
-  bool publish = false;
-  for (int child : state_.topological()) {
-    const StageState& stage = state_.stage(child);
-    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
-    if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
-    if (small_parts_[child] >= 0) all.push_back(EmitSmallParts(child, iteration, slots));
-    publish = publish || IsPublished(child);
-  }
-  if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
-  return MakeSeq(all);
-}
-
-// A pipeline as EmitPipeline's, whose steps start the products of iteration t and beside them cut what iteration t + 1
-// needs in two and start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier
-// a step is enough. `at` binds the loops of an iteration. Where both factors lie in shared memory and there are more
-// than two slots, the products of iteration t - 1 may be under way still when those of t start: the copies that start
-// then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches between the start of products and their
-// wait: ptxas would make them wait for each other (C7514).
-Stmt NestBuilder::EmitGroupPipeline(const Pipeline& p) {
-  const int id = p.id;
-  const size_t last = p.last;
-  const int64_t slots = p.slots, iterations = p.iterations;
-  const Expr& step = p.step;
-  bool once = true;  // a step makes products once
-  for (size_t l = last + 1; l < p.end; ++l) once &= bounds_.stages[id].extent[state_.stage(id).order[l]] == 1;
-  const bool flying = once && slots > 2 && state_.reads_core_matrices(id);
-  const int64_t distance = slots - (flying ? 2 : 1);
-  const Expr ahead = MakeVar("ahead");
-  analyzer_.Bind(ahead, distance);
-  analyzer_.Bind(step, iterations);
-  auto copies = [&](const Expr& iteration) {
-    Stmt body = p.at(Min(iteration, IntImm(iterations - 1)), AttachedAt(id, last, true));
-    return MakeLet(p.fill, analyzer_.Simplify(FloorMod(iteration, slots)), body);
-  };
-  auto small = [&](const Expr& iteration) { return FinishCoreMatrices(id, last, iteration, slots); };
-  auto before = [&](const Expr& iteration, Stmt body) {
-    return MakeIf(analyzer_.Simplify(Lt(iteration, IntImm(iterations))), body);
-  };
-
-  const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
-  std::vector<Stmt> body{MakeBarrier()};
-  ++serial_depth_;
-  group_iteration_ = step;
-  defer_group_ = once ? Defer::kEnd : Defer::kNothing;
-  group_end_ = nullptr;
-  Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, p.end, p.inner)});
-  const Stmt sums = group_end_;
-  defer_group_ = Defer::kNothing;
-  group_end_ = nullptr;
-  --serial_depth_;
-  auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
-  body.push_back(in_use(products));
-  const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
-  const Stmt start_copies = MakeSeq({before(later, copies(later)), MakeCommit()});
-  if (flying) {
-    const Stmt copies_if = StoresIf(analyzer_.Simplify(Lt(later, IntImm(iterations))), copies(later));
-    body.insert(body.end(),
-                {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)),
-                    MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
-  }
-  if (slots > 2) {
-    body.insert(body.end(), {MakeWait(slots - 3), before(next, small(next)), start_copies});
-  } else {
-    body.insert(body.end(), {start_copies, MakeWait(0), before(next, small(next))});
-  }
-  body.push_back(sums ? in_use(sums) : nullptr);
-  return MakeSeq(
-      {first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
-}
-
-// A pipeline whose loop carries reductions (StepKind::kCarry), with more than two slots: the products of a step, by
-// rows that were made in it, start behind the first products of the next one and run beside all that is computed from
-// these (Shah et al. 2024, "Intra-warpgroup overlap"). A step reads its own copies and, of the products' columns, those
-// of the step before, so copies are started slots - 2 iterations ahead.
-//
-// With more than three slots the warpgroups need not begin a step together, so that one computes while the products of
-// another are made: a thread arrives at a barrier once its first products of a step are done and its copies for the
-// next one are there, and waits at the beginning of that for the others to have arrived. They may then still read what
-// the step before the last one has left, so copies are started slots - 3 iterations ahead.
-Stmt NestBuilder::EmitCarriedGroupPipeline(const Pipeline& p, const CarriedStep& carried) {
-  const bool apart = p.slots > 3;
-  const int64_t distance = p.slots - (apart ? 3 : 2);
-  const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
-  analyzer_.Bind(ahead, distance);
-  analyzer_.Bind(p.step, p.iterations - 1);
-  Stmt init, arrive, await;
-  if (apart) {
-    const int buffer = (*next_buffer_)++;
-    temporaries_.push_back({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
-    const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
-    init = MakeIf(Eq(ThreadOf(p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, threads_));
-    arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeMbarrierArrive(barrier)});
-    await = MakeMbarrierWait(barrier, analyzer_.Simplify(FloorMod(p.step, 2)));
-  }
-  const auto copies = [&](const Expr& iteration) {
-    const Expr exists = analyzer_.Simplify(Lt(iteration, IntImm(p.iterations)));
-    return MakeSeq({MakeIf(exists, carried.copies(iteration)), MakeCommit()});
-  };
-  const auto in_use = [&](const Expr& iteration, Stmt part) {
-    return MakeLet(p.use, analyzer_.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, std::move(part)));
-  };
-  // Waits for the copies of a step.
-  const auto together = [&](const Expr& iteration) {
-    return MakeSeq({MakeWait(distance - 1), FinishCoreMatrices(p.id, p.last, iteration, p.slots), MakeBarrier()});
-  };
-  const auto made = [&](Stmt behind) {
-    group_behind_ = std::move(behind);
-    group_after_ = arrive;
-    const Stmt all = EmitInTurn(carried.made, /*after_barrier=*/true);
-    group_after_ = nullptr;
-    if (std::exchange(group_behind_, nullptr) && status_.ok())
-      status_ = absl::InvalidArgumentError("a step of keys by warpgroups has products of its own");
-    return all;
-  };
-  ++serial_depth_;
-  const Stmt first = made(nullptr);
-  defer_group_ = Defer::kProducts;
-  const Stmt rows = EmitLoops(p.id, p.last + 1, p.end, p.inner);
-  defer_group_ = Defer::kNothing;
-  const Stmt products = std::exchange(group_products_, nullptr), end = std::exchange(group_end_, nullptr);
-  const Stmt next = made(in_use(p.step, products));
-  --serial_depth_;
-  const Stmt loop = MakeSeq(
-      {apart ? await : together(now), copies(Add(now, IntImm(distance))), in_use(now, MakeSeq({next, end, rows}))});
-  return MakeSeq({init, MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
-                  copies(IntImm(distance)), in_use(IntImm(0), MakeSeq({first, rows})),
-                  MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1),
-                  in_use(IntImm(p.iterations - 1), products), end});
+  if (made.ok()) return *made;
+  parts.state.Refuse(made.status());
+  return nullptr;
 }
 
 }  // namespace diapason

@@ -47,7 +47,7 @@ absl::Status TooMany(const StageState& stage, const char* what, double number, d
 }
 
 // Iterations that are written out: of unrolled loops and of vectors, and of the innermost serial ones up to the stage's
-// own limit (as NestBuilder::MarkUnrolled).
+// own limit (as LoopValues marks them).
 double Unrolled(const StageState& stage, const StageBounds& bounds) {
   const double limit = static_cast<double>(stage.unroll.Eval({}));
   double written = 1, product = 1;

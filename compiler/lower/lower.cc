@@ -7,6 +7,8 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "compiler/lower/early_start.h"
+#include "compiler/lower/element_index.h"
+#include "compiler/lower/kernel_context.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/rewrite.h"
@@ -117,6 +119,14 @@ absl::Status CheckPlace(const State& state, const OutputPlace& place) {
   return absl::OkStatus();
 }
 
+// KernelFunc::resident. Compilers otherwise save registers for as many blocks as a multiprocessor can have, and issue
+// loads one after the other for want of them (docs/lab-notes.md, 2026-11-27).
+int64_t ResidentBlocks(const KernelFunc& kernel, const DeviceFacts& facts) {
+  constexpr int64_t kMostBlocks = 4, kMostThreads = 512;  // 128 registers a thread
+  const int64_t each = (kernel.blocks + facts.num_cores - 1) / std::max(1, facts.num_cores);
+  return each <= kMostBlocks && each * kernel.threads <= kMostThreads ? each : 0;
+}
+
 }  // namespace
 
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
@@ -143,8 +153,9 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
       program.kernels.push_back(LibraryKernel(skeleton.state(), bounds, id));
       continue;
     }
-    NestBuilder builder(skeleton, bounds, target, place);
-    ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
+    ASSIGN_OR_RETURN(const KernelContext context, KernelContext::Create(skeleton, bounds, target, place, id));
+    ASSIGN_OR_RETURN(KernelFunc kernel, NestBuilder(context, &next_buffer).Build());
+    if (target.kind == TargetKind::kCuda) kernel.resident = ResidentBlocks(kernel, facts);
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     if (!stage.prologue) {

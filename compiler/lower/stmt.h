@@ -228,6 +228,9 @@ struct KernelFunc {
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
+  // cuda: blocks that a multiprocessor has of the kernel at once, where the whole grid runs at once. The compiler need
+  // not save registers for more. 0: the grid is larger, or blocks have so many threads that it must save them anyway.
+  int64_t resident = 0;
   // cuda: programmatic dependent launch. The kernel may start before the previous one has ended (early_start.h).
   // Codegen makes every thread wait for the previous kernel before its first access to a parameter that is not
   // constant.

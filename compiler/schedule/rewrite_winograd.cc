@@ -49,113 +49,139 @@ absl::Status NoWinograd(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("no winograd rewrite: ", why));
 }
 
-class WinogradRewriter {
- public:
-  WinogradRewriter(const ComputeDag& dag, int64_t m, bool k_innermost)
-      : dag_(dag), m_(m), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
+// A 3x3 convolution of stride 1 in NHWC with element-wise stages behind it.
+struct WinogradConvolution {
+  int stage = -1;
+  const ExprNode* input = nullptr;  // loads of its body
+  const ExprNode* weights = nullptr;
+  const Axis* row = nullptr;  // its reduce axes
+  const Axis* column = nullptr;
+  const Axis* channel = nullptr;
+  std::vector<bool> after;  // by stage: the convolution and what depends on it
+};
 
-  absl::StatusOr<ComputeDag> Run() {
-    if (m_ != 2 && m_ != 4) return NoWinograd(absl::StrCat("tiles are of 2 or 4, not ", m_));
+// Finds that convolution in a dag, which is to hold nothing else.
+class WinogradMatcher {
+ public:
+  explicit WinogradMatcher(const ComputeDag& dag) : dag_(dag) {}
+
+  // What it finds refers to the dag. InvalidArgument says what else the dag is.
+  absl::StatusOr<WinogradConvolution> Match() {
     RETURN_IF_ERROR(FindConvolution());
     RETURN_IF_ERROR(CheckWeights());
     RETURN_IF_ERROR(CheckInput());
     RETURN_IF_ERROR(CheckEpilogue());
-    for (int id = 0; id < dag_.size(); ++id) Emit(id);
-    return Rewritten(dag_, std::move(stages_), new_id_);
+    return std::move(found_);
   }
 
  private:
-  int64_t tile() const { return m_ + 2; }
-  const Stage& conv() const { return dag_.stage(conv_); }
-  int64_t tiles_down() const { return CeilDiv(conv().axes[1].extent, m_); }
-  int64_t tiles_across() const { return CeilDiv(conv().axes[2].extent, m_); }
-  int64_t tiles() const { return conv().axes[0].extent * tiles_down() * tiles_across(); }
-  int64_t channels_in() const { return channel_->extent; }
-  int64_t channels_out() const { return conv().axes[3].extent; }
-  bool divides() const { return conv().axes[1].extent % m_ == 0 && conv().axes[2].extent % m_ == 0; }
-
-  // ---- What the dag is --------------------------------------------------------------------------------------------
+  const Stage& convolution() const { return dag_.stage(found_.stage); }
 
   absl::Status FindConvolution() {
     for (int id = 0; id < dag_.size(); ++id) {
       if (!dag_.stage(id).reduces() || dag_.is_prologue(id)) continue;
-      if (conv_ >= 0) return NoWinograd("more than one stage reduces");
-      conv_ = id;
+      if (found_.stage >= 0) return NoWinograd("more than one stage reduces");
+      found_.stage = id;
     }
-    if (conv_ < 0) return NoWinograd("no stage reduces");
-    const Stage& c = conv();
+    if (found_.stage < 0) return NoWinograd("no stage reduces");
+    const Stage& c = convolution();
     if (c.dtype != DType::kFloat32) return NoWinograd("it is not in float32");
     if (c.combiner != Combiner::kSum || c.axes.size() != 4 || c.reduce_axes.size() != 3 ||
         c.body->kind != ExprKind::kMul || c.body->args[0]->kind != ExprKind::kLoad ||
         c.body->args[1]->kind != ExprKind::kLoad)
       return NoWinograd("the reduction is no 2-D convolution");
-    input_ = c.body->args[0].get();
-    weights_ = c.body->args[1].get();
+    found_.input = c.body->args[0].get();
+    found_.weights = c.body->args[1].get();
     return absl::OkStatus();
   }
 
   // weights[..] indexed by the three reduce axes and the last axis of the output, in any order.
   absl::Status CheckWeights() {
-    if (!dag_.is_prologue(weights_->buffer)) return NoWinograd("the weights are not constant");
-    if (const char* wrong = WrongWithWeights(*weights_, conv())) return NoWinograd(wrong);
+    if (!dag_.is_prologue(found_.weights->buffer)) return NoWinograd("the weights are not constant");
+    if (const char* wrong = WrongWithWeights(*found_.weights, convolution())) return NoWinograd(wrong);
     return absl::OkStatus();
   }
 
   // input[n, h + rh, w + rw, rc] for the three reduce axes in any order.
   absl::Status CheckInput() {
-    if (input_->args.size() != 4) return NoWinograd("the input has no 4 dimensions");
-    row_ = WindowAxis(1);
-    column_ = WindowAxis(2);
-    channel_ = nullptr;
-    for (const Axis& axis : conv().reduce_axes)
-      if (axis.var == input_->args[3]) channel_ = &axis;
-    if (!row_ || !column_ || !channel_ || row_ == column_ || row_ == channel_ || column_ == channel_)
+    if (found_.input->args.size() != 4) return NoWinograd("the input has no 4 dimensions");
+    found_.row = WindowAxis(1);
+    found_.column = WindowAxis(2);
+    found_.channel = nullptr;
+    for (const Axis& axis : convolution().reduce_axes)
+      if (axis.var == found_.input->args[3]) found_.channel = &axis;
+    if (!found_.row || !found_.column || !found_.channel || found_.row == found_.column ||
+        found_.row == found_.channel || found_.column == found_.channel)
       return NoWinograd("it is no dense convolution of stride and dilation 1 in NHWC");
-    if (row_->extent != 3 || column_->extent != 3) return NoWinograd("the window is not 3x3");
-    const Axis& n = conv().axes[0];
-    if (input_->args[0] != n.var && !(n.extent == 1 && IsInt(input_->args[0], 0)))
+    if (found_.row->extent != 3 || found_.column->extent != 3) return NoWinograd("the window is not 3x3");
+    const Axis& n = convolution().axes[0];
+    if (found_.input->args[0] != n.var && !(n.extent == 1 && IsInt(found_.input->args[0], 0)))
       return NoWinograd("the batch is moved");
     return absl::OkStatus();
   }
 
   // The reduce axis r if the input's index in dimension d is (axis d) + r.
   const Axis* WindowAxis(size_t d) const {
-    const Affine index = ToAffine(input_->args[d]);
-    if (index.constant != 0 || index.terms.size() != 2 || index.CoefficientOf(conv().axes[d].var.get()) != 1)
+    const Affine index = ToAffine(found_.input->args[d]);
+    if (index.constant != 0 || index.terms.size() != 2 || index.CoefficientOf(convolution().axes[d].var.get()) != 1)
       return nullptr;
-    for (const Axis& axis : conv().reduce_axes)
+    for (const Axis& axis : convolution().reduce_axes)
       if (index.CoefficientOf(axis.var.get()) == 1) return &axis;
     return nullptr;
   }
 
   // Stages after the convolution are element-wise over its shape, and the outputs are among them.
   absl::Status CheckEpilogue() {
-    after_.assign(dag_.size(), false);
-    after_[conv_] = true;
-    for (int id = conv_ + 1; id < dag_.size(); ++id) {
-      for (int producer : dag_.producers(id)) after_[id] = after_[id] || after_[producer];
-      if (!after_[id]) continue;
+    found_.after.assign(dag_.size(), false);
+    found_.after[found_.stage] = true;
+    for (int id = found_.stage + 1; id < dag_.size(); ++id) {
+      for (int producer : dag_.producers(id)) found_.after[id] = found_.after[id] || found_.after[producer];
+      if (!found_.after[id]) continue;
       const Stage& stage = dag_.stage(id);
-      if (stage.shape() != conv().shape()) return NoWinograd("a later stage has another shape");
+      if (stage.shape() != convolution().shape()) return NoWinograd("a later stage has another shape");
       bool element_wise = true;
       Visit(stage.body, [&](const ExprNode& e) {
-        if (e.kind != ExprKind::kLoad || !after_[e.buffer]) return;
+        if (e.kind != ExprKind::kLoad || !found_.after[e.buffer]) return;
         for (size_t d = 0; d < e.args.size(); ++d)
           element_wise &= e.args[d] == stage.axes[d].var || (stage.axes[d].extent == 1 && IsInt(e.args[d], 0));
       });
       if (!element_wise) return NoWinograd("a later stage is not element-wise");
     }
     for (int id : dag_.outputs())
-      if (!after_[id]) return NoWinograd("an output does not come from the convolution");
+      if (!found_.after[id]) return NoWinograd("an output does not come from the convolution");
     return absl::OkStatus();
   }
 
-  // ---- What becomes of it -----------------------------------------------------------------------------------------
+  const ComputeDag& dag_;
+  WinogradConvolution found_;
+};
+
+// Makes the dag of the rewritten convolution. Used once.
+class WinogradRewriter {
+ public:
+  // `convolution` is of the dag; tiles of the output are m x m.
+  WinogradRewriter(const ComputeDag& dag, const WinogradConvolution& convolution, int64_t m, bool k_innermost)
+      : dag_(dag), matched_(convolution), m_(m), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
+
+  absl::StatusOr<ComputeDag> Run() {
+    for (int id = 0; id < dag_.size(); ++id) Emit(id);
+    return Rewritten(dag_, std::move(stages_), new_id_);
+  }
+
+ private:
+  int64_t tile() const { return m_ + 2; }
+  const Stage& conv() const { return dag_.stage(matched_.stage); }
+  int64_t tiles_down() const { return CeilDiv(conv().axes[1].extent, m_); }
+  int64_t tiles_across() const { return CeilDiv(conv().axes[2].extent, m_); }
+  int64_t tiles() const { return conv().axes[0].extent * tiles_down() * tiles_across(); }
+  int64_t channels_in() const { return matched_.channel->extent; }
+  int64_t channels_out() const { return conv().axes[3].extent; }
+  bool divides() const { return conv().axes[1].extent % m_ == 0 && conv().axes[2].extent % m_ == 0; }
 
   void Emit(int id) {
-    if (id == conv_) return EmitConvolution();
-    if (after_[id]) return EmitEpilogue(id);
-    if (id == input_->buffer && IsInlined(id)) return;
+    if (id == matched_.stage) return EmitConvolution();
+    if (matched_.after[id]) return EmitEpilogue(id);
+    if (id == matched_.input->buffer && IsInlined(id)) return;
     Stage stage = dag_.stage(id);
     if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
     new_id_[id] = AddStage(std::move(stage));
@@ -171,7 +197,7 @@ class WinogradRewriter {
     const int weights = EmitWeights();
     const int input = EmitInput(EmitTiles());
     const int inverse = EmitInverse(EmitProduct(input, weights));
-    new_id_[conv_] = divides() ? inverse : EmitCrop(inverse);
+    new_id_[matched_.stage] = divides() ? inverse : EmitCrop(inverse);
   }
 
   int EmitWeights() {
@@ -181,16 +207,16 @@ class WinogradRewriter {
     const Matrix& g = TransformsOf(m_).g;
     Expr sum = AbsentTerm();
     for (int64_t row = 0; row < 3; ++row) {
-      const VarMap map = {{row_->var.get(), IntImm(row)},
-                          {column_->var.get(), column.var},
-                          {channel_->var.get(), ci.var},
+      const VarMap map = {{matched_.row->var.get(), IntImm(row)},
+                          {matched_.column->var.get(), column.var},
+                          {matched_.channel->var.get(), ci.var},
                           {conv().axes[3].var.get(), co.var}};
       std::vector<Expr> indices;
-      for (const Expr& index : weights_->args) indices.push_back(Substitute(index, map));
+      for (const Expr& index : matched_.weights->args) indices.push_back(Substitute(index, map));
       sum = Add(sum, TimesEntry(g, FloorDiv(t.var, tile()), static_cast<size_t>(row),
-                                Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices))));
+                                Load(new_id_[matched_.weights->buffer], DType::kFloat32, std::move(indices))));
     }
-    Stage stage = SumOver(dag_.stage(weights_->buffer).name + ".winograd",
+    Stage stage = SumOver(dag_.stage(matched_.weights->buffer).name + ".winograd",
                           k_innermost_ ? std::vector<Axis>{t, co, ci} : std::vector<Axis>{t, ci, co}, column,
                           TimesEntry(g, FloorMod(t.var, tile()), column.var, sum));
     stage.unroll_axes = {t.var->name, column.var->name};
@@ -207,7 +233,7 @@ class WinogradRewriter {
     std::vector<Expr> indices = {FloorDiv(p.var, tiles_down() * tiles_across()), Add(Mul(row, IntImm(m_)), y.var),
                                  Add(Mul(column, IntImm(m_)), x.var), ci.var};
     for (Expr& index : indices) index = analyzer.Simplify(index);
-    const Stage& source = dag_.stage(input_->buffer);
+    const Stage& source = dag_.stage(matched_.input->buffer);
     Stage stage;
     stage.name = source.name + ".tiles";
     stage.axes = {p, y, x, ci};
@@ -219,8 +245,8 @@ class WinogradRewriter {
   }
 
   Expr InputAt(const std::vector<Expr>& indices) const {
-    if (!IsInlined(input_->buffer)) return Load(new_id_[input_->buffer], DType::kFloat32, indices);
-    const Stage& pad = dag_.stage(input_->buffer);
+    if (!IsInlined(matched_.input->buffer)) return Load(new_id_[matched_.input->buffer], DType::kFloat32, indices);
+    const Stage& pad = dag_.stage(matched_.input->buffer);
     VarMap map;
     for (size_t d = 0; d < indices.size(); ++d) map[pad.axes[d].var.get()] = indices[d];
     return Renumbered(Substitute(pad.body, map), new_id_);
@@ -235,7 +261,7 @@ class WinogradRewriter {
     for (int64_t y = 0; y < tile(); ++y)
       sum = Add(sum, TimesEntry(bt, FloorDiv(t.var, tile()), static_cast<size_t>(y),
                                 Load(tiles_id, DType::kFloat32, {p.var, IntImm(y), x.var, ci.var})));
-    Stage stage = SumOver(dag_.stage(input_->buffer).name + ".winograd", {t, p, ci}, x,
+    Stage stage = SumOver(dag_.stage(matched_.input->buffer).name + ".winograd", {t, p, ci}, x,
                           TimesEntry(bt, FloorMod(t.var, tile()), x.var, sum));
     stage.unroll_axes = {t.var->name, x.var->name};
     return AddStage(std::move(stage));
@@ -308,7 +334,7 @@ class WinogradRewriter {
     }
     VarMap map;
     const std::vector<Axis> axes = TiledAxes(stage.axes, &map);
-    new_id_[id] = AddStage(OverAxes(stage, axes, map, new_id_, after_));
+    new_id_[id] = AddStage(OverAxes(stage, axes, map, new_id_, matched_.after));
   }
 
   int AddStage(Stage stage) {
@@ -317,15 +343,9 @@ class WinogradRewriter {
   }
 
   const ComputeDag& dag_;
+  const WinogradConvolution& matched_;
   const int64_t m_;
   const bool k_innermost_;  // of the transformed weights
-  int conv_ = -1;
-  const ExprNode* input_ = nullptr;  // loads of the convolution's body
-  const ExprNode* weights_ = nullptr;
-  const Axis* row_ = nullptr;  // its reduce axes
-  const Axis* column_ = nullptr;
-  const Axis* channel_ = nullptr;
-  std::vector<bool> after_;  // by old id: the convolution and what depends on it
   std::vector<int> new_id_;
   std::vector<Stage> stages_;
 };
@@ -333,7 +353,9 @@ class WinogradRewriter {
 }  // namespace
 
 absl::StatusOr<ComputeDag> WinogradRewrite(const ComputeDag& dag, int64_t m, bool k_innermost) {
-  return WinogradRewriter(dag, m, k_innermost).Run();
+  if (m != 2 && m != 4) return NoWinograd(absl::StrCat("tiles are of 2 or 4, not ", m));
+  ASSIGN_OR_RETURN(const WinogradConvolution convolution, WinogradMatcher(dag).Match());
+  return WinogradRewriter(dag, convolution, m, k_innermost).Run();
 }
 
 }  // namespace diapason

@@ -71,10 +71,12 @@ struct TensorIntrinsic {
   // Whether operands in shared memory may have rows or columns innermost in place of k: ldmatrix transposes elements of
   // 16 bits, and so does wgmma.
   bool transposes() const { return factors_per_register() == 2; }
+  // Most columns of one product of a warpgroup.
+  static constexpr int64_t kMostColumns = 256;
   // Whether one product of a warpgroup can have so many columns, a multiple of 8: with integers few odd multiples are
   // allowed (PTX, "wgmma.mma_async": shapes).
   bool HasColumns(int64_t columns) const {
-    return columns <= 256 && (IsFloat(sum) || columns <= 32 || columns % 16 == 0);
+    return columns <= kMostColumns && (IsFloat(sum) || columns <= 32 || columns % 16 == 0);
   }
 };
 

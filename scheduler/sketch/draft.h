@@ -55,6 +55,8 @@ struct TileInfo {
   // bytes).
   std::vector<std::pair<int, Factor>> core_matrices;
   bool gemm_like = false;  // each operand is reused along an axis of the other
+  // Sets of threads read what they multiply into registers: `reduce_loop` is a loop of each set.
+  bool streams = false;
 };
 
 // Loops behind others.
@@ -98,6 +100,9 @@ class Draft {
   // From here on float32 products are single ones of TensorFloat-32 (TensorIntrinsic::rounds_factors).
   void RoundFactors() { rounds_factors_ = true; }
   bool rounds_factors() const { return rounds_factors_; }
+  // For a sketch that is known from measurements to suit its task better than the analytic estimate says.
+  void PreferAsFallback() { preferred_fallback_ = true; }
+  bool preferred_fallback() const { return preferred_fallback_; }
   void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
 
   void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }
@@ -148,7 +153,7 @@ class Draft {
   std::vector<Tiling> tilings_;
   std::vector<TileInfo> tiles_;
   std::string name_;
-  bool rounds_factors_ = false;
+  bool rounds_factors_ = false, preferred_fallback_ = false;
   absl::Status status_;
 };
 

@@ -107,6 +107,7 @@ SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draf
     : name_(std::move(name)),
       rewrite_(std::move(rewrite)),
       loses_digits_(draft.rounds_factors() || LosesDigits(rewrite_)),
+      preferred_fallback_(draft.preferred_fallback()),
       steps_(draft.steps()),
       holes_(draft.holes()),
       tilings_(draft.tilings()),

@@ -18,6 +18,7 @@ class SketchSpace : public Space {
   const std::string& name() const override { return name_; }
   const DagRewrite& rewrite() const override { return rewrite_; }
   bool loses_digits() const override { return loses_digits_; }
+  bool preferred_fallback() const override { return preferred_fallback_; }
   int size() const override { return static_cast<int>(holes_.size()); }
   const std::string& hole_name(int hole) const override { return holes_[hole].name; }
   void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override;
@@ -44,7 +45,7 @@ class SketchSpace : public Space {
 
   std::string name_;
   DagRewrite rewrite_;
-  bool loses_digits_;
+  bool loses_digits_, preferred_fallback_;
   std::vector<Step> steps_;
   std::vector<Hole> holes_;
   std::vector<Tiling> tilings_;

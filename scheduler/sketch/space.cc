@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -91,15 +92,17 @@ Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
   std::vector<int32_t> configuration;
-  // A network may amplify errors. A check of it finds out where tuning went too far; a fallback has nobody to ask.
-  const auto loses_digits = [&](int i) { return space(i).loses_digits(); };
+  // By what matters most: digits, since a network may amplify errors (a check of it finds out where tuning went too far;
+  // a fallback has nobody to ask), then what rules know, then the estimate.
+  const auto rank = [&](int i, double estimate) {
+    return std::tuple(space(i).loses_digits(), !space(i).preferred_fallback(), estimate);
+  };
   for (int i = 0; i < size(); ++i) {
     if (space(i).external()) continue;
     Metrics metrics;
     std::vector<int32_t> own = space(i).Default();
     space(i).Evaluate(own, &metrics);
-    const bool better =
-        best < 0 || (loses_digits(best) != loses_digits(i) ? loses_digits(best) : metrics.seconds < seconds);
+    const bool better = best < 0 || rank(i, metrics.seconds) < rank(best, seconds);
     if (!better) continue;
     best = i;
     seconds = metrics.seconds;

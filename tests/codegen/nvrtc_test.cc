@@ -102,13 +102,13 @@ TEST(Nvrtc, SpillsAreReported) {
 TEST(Nvrtc, KernelsThatSpillForASecondBlockGetItsRegisters) {
   if (NoNvrtc()) GTEST_SKIP();
   Program program = ProgramOfLarge(256);
-  program.source = KernelOf(270, "__launch_bounds__(256, 2)");
-  ASSERT_TRUE(CompileSource(program, 30).ok());
-  EXPECT_GT(program.spill_bytes[0], 0) << "asked for in the source";
-  program.source = KernelOf(270, "__launch_bounds__(256)");
-  ASSERT_TRUE(CompileSource(program, 30).ok());
-  EXPECT_EQ(program.spill_bytes[0], 0);
-  EXPECT_GT(program.registers[0], 128);
+  // 128 registers a thread are what two blocks leave it, whether the compiler wants these or the source does.
+  for (const char* bounds : {"__launch_bounds__(256)", "__launch_bounds__(256, 2)"}) {
+    program.source = KernelOf(270, bounds);
+    ASSERT_TRUE(CompileSource(program, 30).ok());
+    EXPECT_EQ(program.spill_bytes[0], 0) << bounds;
+    EXPECT_GT(program.registers[0], 128) << bounds;
+  }
 }
 
 TEST(Nvrtc, AFewRegistersAreGivenUpForABlockMore) {

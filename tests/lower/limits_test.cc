@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/lower/lower.h"
+#include "tests/lower/test_kernel.h"
 
 namespace diapason {
 namespace {
@@ -21,19 +22,6 @@ ComputeDag Task() {
 }
 constexpr int kP = 2, kC = 3, kY = 4;
 
-Step Split(int stage, int loop, std::vector<int32_t> factors) {
-  Step step{StepKind::kSplit, stage, {loop}, {}, -1, {}};
-  for (int32_t factor : factors) step.factors.push_back(Factor::Of(factor));
-  return step;
-}
-Step Annotate(int stage, int loop, Annotation annotation) {
-  return {StepKind::kAnnotate, stage, {loop}, {}, -1, {static_cast<int>(annotation)}};
-}
-Step Number(StepKind kind, int stage, int32_t number) { return {kind, stage, {}, {Factor::Of(number)}, -1, {}}; }
-Step ComputeAt(int stage, int target, int loop, int choice = 0) {
-  return {StepKind::kComputeAt, stage, {loop}, {Factor::Of(choice)}, target, {}};
-}
-
 absl::Status LowerStatus(std::vector<Step> steps) {
   const Target target = Target::Parse("cpu -mcpu=x86-64-v3 -num-cores=2").value();
   Schedule schedule;
@@ -48,32 +36,37 @@ void ExpectBeyond(std::vector<Step> steps, const std::string& text) {
 }
 
 TEST(LowerLimitsTest, NumbersOutOfRange) {
-  ExpectInvalid({Split(kC, 0, {4, 0})}, "schedule step 0 (split stage 3 loops 0 factors 4,0): 0 is out of range");
-  ExpectInvalid({Split(kC, 0, {-8})}, "schedule step 0 (split stage 3 loops 0 factors -8): -8 is out of range");
-  ExpectInvalid({Split(kC, 0, {1 << 30}), Split(kC, 1, {1 << 30})},
+  ExpectInvalid({testing::SplitStep(kC, 0, {4, 0})},
+                "schedule step 0 (split stage 3 loops 0 factors 4,0): 0 is out of range");
+  ExpectInvalid({testing::SplitStep(kC, 0, {-8})},
+                "schedule step 0 (split stage 3 loops 0 factors -8): -8 is out of range");
+  ExpectInvalid({testing::SplitStep(kC, 0, {1 << 30}), testing::SplitStep(kC, 1, {1 << 30})},
                 "schedule step 1 (split stage 3 loops 1 factors 1073741824): 1073741824 is out of range");
-  ExpectInvalid({Number(StepKind::kPadRows, kC, -1)},
+  ExpectInvalid({testing::NumberStep(StepKind::kPadRows, kC, -1)},
                 "schedule step 0 (pad_rows stage 3 factors -1): -1 is out of range");
-  ExpectInvalid({Number(StepKind::kAlignRows, kC, 0)},
+  ExpectInvalid({testing::NumberStep(StepKind::kAlignRows, kC, 0)},
                 "schedule step 0 (align_rows stage 3 factors 0): 0 is out of range");
-  ExpectInvalid({Number(StepKind::kUnroll, kC, 65537)},
+  ExpectInvalid({testing::NumberStep(StepKind::kUnroll, kC, 65537)},
                 "schedule step 0 (unroll stage 3 factors 65537): 65537 is out of range");
-  ExpectInvalid({Number(StepKind::kPipeline, kC, 65)},
+  ExpectInvalid({testing::NumberStep(StepKind::kPipeline, kC, 65)},
                 "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
-  ExpectInvalid({Number(StepKind::kBulkCopy, kC, 0)},
+  ExpectInvalid({testing::NumberStep(StepKind::kBulkCopy, kC, 0)},
                 "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
-  ExpectInvalid({Number(StepKind::kOverlap, kY, 3)}, "schedule step 0 (overlap stage 4 factors 3): 3 is out of range");
-  ExpectInvalid({ComputeAt(kC, kY, 0, 1)},
+  ExpectInvalid({testing::NumberStep(StepKind::kOverlap, kY, 3)},
+                "schedule step 0 (overlap stage 4 factors 3): 3 is out of range");
+  ExpectInvalid({testing::ComputeAtStep(kC, kY, 0, 1)},
                 "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }
 
 TEST(LowerLimitsTest, LoopsThatWouldBeSourceTextWithoutEnd) {
-  EXPECT_TRUE(LowerStatus({Split(kY, 0, {1024}), Annotate(kY, 3, Annotation::kVectorize)}).ok());
-  ExpectBeyond({Split(kY, 0, {2048}), Annotate(kY, 3, Annotation::kVectorize)},
+  EXPECT_TRUE(
+      LowerStatus({testing::SplitStep(kY, 0, {1024}), testing::AnnotateStep(kY, 3, Annotation::kVectorize)}).ok());
+  ExpectBeyond({testing::SplitStep(kY, 0, {2048}), testing::AnnotateStep(kY, 3, Annotation::kVectorize)},
                "stage y has 2048 lanes of a vector, the most are 1024");
-  ExpectBeyond({Annotate(kY, 0, Annotation::kUnroll), Annotate(kY, 1, Annotation::kUnroll)},
+  ExpectBeyond({testing::AnnotateStep(kY, 0, Annotation::kUnroll), testing::AnnotateStep(kY, 1, Annotation::kUnroll)},
                "stage y has 163840 unrolled iterations, the most are 65536");
-  ExpectBeyond({Split(kC, 2, {1 << 30, 1 << 14})}, "stage c has 2.8823e+18 iterations, the most are 4.5036e+15");
+  ExpectBeyond({testing::SplitStep(kC, 2, {1 << 30, 1 << 14})},
+               "stage c has 2.8823e+18 iterations, the most are 4.5036e+15");
 }
 
 TEST(LowerLimitsTest, GridsThatNoGpuLaunches) {
@@ -83,7 +76,7 @@ TEST(LowerLimitsTest, GridsThatNoGpuLaunches) {
     const int x = b.Placeholder("x", {elements});
     const int y = b.Compute("y", {elements}, [&](auto& i) { return Add(b.At(x, i), FloatImm(1)); });
     Schedule schedule;
-    schedule.steps = {Annotate(y, 0, Annotation::kBlockX)};
+    schedule.steps = {testing::AnnotateStep(y, 0, Annotation::kBlockX)};
     return Lower(b.Build({y}).value(), schedule, target, DefaultFacts(target)).status();
   };
   EXPECT_EQ(lower((int64_t{1} << 32) + 1),
@@ -95,9 +88,9 @@ TEST(LowerLimitsTest, GridsThatNoGpuLaunches) {
 
 // Steps that hold for themselves, but not together.
 TEST(LowerLimitsTest, StagesThatAreNotThereWhereTheyAreRead) {
-  EXPECT_TRUE(LowerStatus({ComputeAt(kC, kY, 0)}).ok());
-  ExpectInvalid({ComputeAt(kP, kC, 0)}, "stage z reads p outside of the loop at which it is computed");
-  ExpectInvalid({ComputeAt(kC, kY, 0), Split(kY, 0, {4})},
+  EXPECT_TRUE(LowerStatus({testing::ComputeAtStep(kC, kY, 0)}).ok());
+  ExpectInvalid({testing::ComputeAtStep(kP, kC, 0)}, "stage z reads p outside of the loop at which it is computed");
+  ExpectInvalid({testing::ComputeAtStep(kC, kY, 0), testing::SplitStep(kY, 0, {4})},
                 "stage c is computed at a loop of y that was split or fused since");
 }
 

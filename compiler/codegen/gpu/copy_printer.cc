@@ -34,7 +34,7 @@ std::string GpuCopyPrinter::WithoutBranches(const Expr& condition) {
 }
 
 // Nothing is read where the condition does not hold, so any address will do. A choice of addresses would be a branch,
-// which products by warpgroups must not meet (group_products.cc).
+// which products by warpgroups must not meet (lower/group_pipelines.h).
 void GpuCopyPrinter::PrintAsync(const BufferElement& to, const BufferElement& from, int64_t elements,
                                 const Expr& condition) {
   const std::string bytes = std::to_string(elements * BytesOf(to.buffer.dtype));

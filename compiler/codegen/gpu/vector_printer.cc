@@ -80,7 +80,8 @@ bool GpuVectorPrinter::PrintCopy(const StmtNode& store, const Expr& base) {
   const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
   if (to_local && from_local) return false;
   const bool words = to.dtype == DType::kFloat32 || to.dtype == DType::kInt32;
-  if ((to_local || from_local) && !words && !(to.packed && lanes_ == 2)) return false;
+  const bool widened = to_local && !to.packed && IsNarrowFloat(from.dtype) && !access_.IsOpenClHalf(from.dtype);
+  if ((to_local || from_local) && !words && !widened && !(to.packed && lanes_ == 2)) return false;
   int64_t chunk = lanes_;
   if (!to_local) chunk = std::min(chunk, ChunkOf(to, base));
   if (!from_local) chunk = std::min(chunk, ChunkOf(from, stride.base));
@@ -121,8 +122,16 @@ void GpuVectorPrinter::Put(const BufferElement& to, int64_t chunk) {
   if (to.buffer.scope != Scope::kLocal)
     return out_.Line(Access(to, VectorType(to.buffer.dtype, chunk), false) + " = chunk;");
   for (int64_t i = 0; i < chunk; ++i)
-    out_.Line(access_.NameOf(to.buffer.id) + "[" + access_.Text(Offset(to.index, i)) + "] = chunk." + kComponents[i] +
-              ";");
+    out_.Line(access_.NameOf(to.buffer.id) + "[" + access_.Text(Offset(to.index, i)) +
+              "] = " + ComponentOf(to.buffer, i, chunk) + ";");
+}
+
+std::string GpuVectorPrinter::ComponentOf(const BufferDecl& to, int64_t i, int64_t chunk) const {
+  if (!IsNarrowFloat(to.dtype) || to.packed) return std::string("chunk.") + kComponents[i];
+  // VectorType: pairs of narrow floats are words of longer vectors.
+  std::string bits = std::string("chunk.") + kComponents[chunk == 2 ? i : i / 2];
+  if (chunk > 2) bits = "(unsigned short)(" + bits + (i % 2 == 0 ? ")" : " >> 16)");
+  return access_.Widened(to.dtype, bits);
 }
 
 bool GpuVectorPrinter::PrintComputed(const StmtNode& store, const Expr& base) {

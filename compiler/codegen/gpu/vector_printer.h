@@ -35,6 +35,9 @@ class GpuVectorPrinter {
   void PrintChunk(const BufferElement& to, const BufferElement& from, int64_t chunk, const Expr& condition);
   void Take(const BufferElement& from, int64_t chunk, const Expr& condition);
   void Put(const BufferElement& to, int64_t chunk);
+  // Element `i` of a loaded vector of `chunk` elements, as local buffers hold it: narrow floats as float32, unless the
+  // buffer is packed.
+  std::string ComponentOf(const BufferDecl& to, int64_t i, int64_t chunk) const;
   // A store of floats or integers to memory of anything computed: the lanes one by one, the memory accesses that all
   // lanes perform as vectors of at most four.
   bool PrintComputed(const StmtNode& store, const Expr& base);

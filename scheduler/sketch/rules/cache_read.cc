@@ -38,6 +38,12 @@ class CacheReadShared : public SketchRule {
     const bool fused = draft.IsInjective(stage) && !s.prologue && !draft.state().is_output(stage) &&
                        draft.state().Consumers(stage).size() == 1;
     std::vector<Derived> result;
+    // A copied stage that is computed is looked at again: how it is computed itself is still open.
+    const bool again = !fused && draft.state().stage(stage).computes();
+    if (tile.streams) {
+      result.push_back({HoldWindow(draft, stage, tile, fused), again});
+      return result;
+    }
     Draft next = draft;
     int copy = stage;
     if (fused) {
@@ -53,8 +59,6 @@ class CacheReadShared : public SketchRule {
     const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
-    // A copied stage that is computed is looked at again: how it is computed itself is still open.
-    const bool again = !fused && draft.state().stage(stage).computes();
     result.push_back({std::move(next), again});
     if (MayCopyInBulk(draft, stage, tile)) {
       Draft bulk = draft;
@@ -68,14 +72,8 @@ class CacheReadShared : public SketchRule {
       through.Name("cached");
       if (fused && !draft.IsLongPlace(stage)) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
       result.push_back({std::move(through), false});
-      Draft window = draft;
+      Draft window = HoldWindow(draft, stage, tile, fused);
       window.Name("window");
-      int held = stage;
-      if (fused)
-        window.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
-      else
-        held = window.CacheRead(stage, Memory::kLocal, {tile.stage});
-      Hold(&window, held, tile);
       result.push_back({std::move(window), again});
     }
     return result;
@@ -165,12 +163,27 @@ class CacheReadShared : public SketchRule {
     draft->Annotate(rows, vector[1], Annotation::kVectorize);
   }
 
+  // `computed`: the window is the stage itself, evaluated there.
+  static Draft HoldWindow(const Draft& draft, int stage, const TileInfo& tile, bool computed) {
+    Draft window = draft;
+    int held = stage;
+    if (computed)
+      window.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
+    else
+      held = window.CacheRead(stage, Memory::kLocal, {tile.stage});
+    Hold(&window, held, tile);
+    return window;
+  }
+
   // By each thread for itself: only constant indices keep the window in registers.
   static void Hold(Draft* draft, int window, const TileInfo& tile) {
     const std::string name = draft->state().stage(window).op.name;
     draft->ComputeAt(window, tile.stage, {tile.reduce_loop});
     const std::vector<int> axes = draft->SpatialAxes(window);
-    const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    // Up to 16 bytes.
+    const std::vector<int32_t> lengths =
+        Word(*draft, window) > 1 ? std::vector<int32_t>{1, 2, 4, 8} : std::vector<int32_t>{1, 2, 4};
+    const Factor vector = draft->OptionHole(name + ".vector", lengths, tile.streams ? lengths.back() : 4);
     std::vector<int> pieces = draft->Split(window, axes.back(), {vector});
     for (size_t a = 0; a + 1 < axes.size(); ++a) draft->Annotate(window, axes[a], Annotation::kUnroll);
     draft->Annotate(window, pieces[0], Annotation::kUnroll);

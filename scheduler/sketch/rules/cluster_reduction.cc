@@ -29,6 +29,27 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   return sizes;
 }
 
+bool IsGemmLike(const Draft& draft, int stage) {
+  bool gemm_like = false;
+  draft.BatchAxes(stage, &gemm_like);
+  return gemm_like;
+}
+
+// A matrix times a vector: every element of the matrix is read once, so that the sets of threads have nothing to do but
+// to read it, in vectors of neighbours that make results of their own.
+bool SumsOneRow(const Draft& draft, int stage) {
+  const StageState& s = draft.state().stage(stage);
+  if (draft.ReduceAxes(stage).size() != 1) return false;
+  int tiled = 0;
+  for (const Axis& axis : s.op.axes) tiled += axis.extent > 1;
+  const Expr& last = s.op.axes.back().var;
+  bool neighbours = false;
+  Visit(s.op.body, [&](const ExprNode& e) {
+    neighbours |= e.kind == ExprKind::kLoad && !e.args.empty() && e.args.back() == last;
+  });
+  return tiled == 1 && s.op.axes.back().extent > 1 && neighbours;
+}
+
 class ClusterReduction : public SketchRule {
  public:
   std::string name() const override { return "cluster_reduction"; }
@@ -41,17 +62,18 @@ class ClusterReduction : public SketchRule {
       return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
     if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
-    bool gemm_like = false;
-    draft.BatchAxes(stage, &gemm_like);
-    return gemm_like && !ClusterSizes(draft, stage).empty() ? Answer::kApply : Answer::kSkip;
+    if (ClusterSizes(draft, stage).empty()) return Answer::kSkip;
+    return IsGemmLike(draft, stage) || SumsOneRow(draft, stage) ? Answer::kApply : Answer::kSkip;
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     std::vector<Derived> result;
+    const bool streams = !IsGemmLike(draft, stage);
     Draft next = draft;
-    next.Name("cluster");
-    TileForThreads(&next, stage);
+    next.Name(streams ? "stream" : "cluster");
+    TileForThreads(&next, stage, streams);
     result.push_back({std::move(next), false});
+    if (streams) return result;
     // Slices that do not end in zeros would have to divide by the number of blocks.
     if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
       Draft tensor = draft;
@@ -71,11 +93,11 @@ class ClusterReduction : public SketchRule {
 
  private:
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
-  static void TileForThreads(Draft* draft, int stage) {
+  static void TileForThreads(Draft* draft, int stage, bool streams) {
     TileInfo info;
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
-    const ClusterAxis cluster = MakeCluster(draft, stage);
+    const ClusterAxis cluster = streams ? MakeSets(draft, stage) : MakeCluster(draft, stage);
     std::vector<Factor> whole;
     for (const GpuTile& tile : tiles) {
       info.threads = info.threads * tile.threads;
@@ -85,8 +107,33 @@ class ClusterReduction : public SketchRule {
     info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
     info.consumer = stage;
     draft->ComputeAt(info.stage, stage, {BindThreads(draft, stage, tiles)});
-    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster);
+    ReduceTiles reduce;
+    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster, &reduce);
+    if (streams) {
+      info.reduce_loop = reduce.inner_loop;
+      info.streams = true;
+      draft->PreferAsFallback();
+      DeclarePrior(draft, info.stage, tiles.back(), cluster.thread_sets, reduce);
+    }
     draft->AddTile(info);
+  }
+
+  // Blocks for all cores, threads that read 16 bytes at once, and as many sets of these as make a few warps, each with
+  // some loads on their way.
+  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const Factor& sets, const ReduceTiles& reduce) {
+    const StageState& s = draft->state().stage(stage);
+    int64_t bytes = 4;
+    Visit(s.op.body, [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kLoad) bytes = std::min<int64_t>(bytes, BytesOf(e.dtype));
+    });
+    const int64_t vector = 16 / bytes, columns = s.op.elements(), terms = s.op.terms();
+    const int64_t threads = std::clamp<int64_t>(columns / (vector * draft->context().facts.num_cores), 2, 32);
+    const int64_t all_sets = std::clamp<int64_t>(128 / threads, 4, 64);
+    draft->Prior(row.s4, vector);
+    draft->Prior(row.threads, threads);
+    draft->Prior(sets, all_sets);
+    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / all_sets, 1, 16));
+    draft->Prior(reduce.axes.back().r1, 1);
   }
 
   static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
@@ -112,6 +159,12 @@ class ClusterReduction : public SketchRule {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
     return {draft->LongestReduceAxis(stage), blocks,
             with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
+  }
+
+  // Of a row: by threads of a block alone, as many as are of use.
+  static ClusterAxis MakeSets(Draft* draft, int stage) {
+    return {draft->LongestReduceAxis(stage), Factor::Of(1), draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
+            /*copies=*/false};
   }
 
   // Returns the new stage that reduces.

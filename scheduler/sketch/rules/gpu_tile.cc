@@ -108,8 +108,9 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
   const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   if (reduce.r0.empty()) return -1;
-  const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1);
+  const Factor stages = cluster.copies ? draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1) : Factor{};
   if (made) made->stages = stages;
+  if (made) made->inner_loop = reduce.r1.back();
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();
 }

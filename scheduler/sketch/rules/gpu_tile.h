@@ -22,6 +22,7 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
 struct ClusterAxis {
   int axis = -1;
   Factor blocks, thread_sets;
+  bool copies = true;  // operands are copied into shared memory, in a pipeline
 };
 
 // What a reduction's tiles add to those of its outputs: of each reduce axis R1 and R2 (without the part over blocks),
@@ -33,6 +34,7 @@ struct ReduceTiles {
   };
   std::vector<Axis> axes;
   Factor stages;
+  int inner_loop = -1;  // the innermost loop of R1, inside of a set of threads
 };
 
 // Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop

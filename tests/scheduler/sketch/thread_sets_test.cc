@@ -78,6 +78,46 @@ TEST(ThreadSets, SumTheirShares) {
   EXPECT_GE(tensor, 5);
 }
 
+// A vector times a matrix, stored as it is multiplied.
+ComputeDag RowProduct(int64_t n, int64_t k, DType dtype) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1, k}, dtype), w = b.Constant("w", {k, n}, dtype);
+  const int sum =
+      b.Reduce("sum", {1, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(testing::InFloat32(b.At(x, {i[0], r[0]})), testing::InFloat32(b.At(w, {r[0], i[1]})));
+      });
+  const auto stored = [&](const DagBuilder::Vars& i) { return testing::Stored(dtype, b.At(sum, {i[0], i[1]})); };
+  return b.Build({b.Compute("y", {1, n}, stored)}).value();
+}
+
+// Matrices that are read once go from memory to registers as vectors, by many sets of threads.
+TEST(ThreadSets, StreamTheMatrixOfARow) {
+  std::mt19937 random(5);
+  int run = 0, vectors = 0;
+  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    const ComputeDag dag = RowProduct(72, 200, dtype);
+    const testing::Reference expected = testing::MakeReference(dag, 3);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_GE(task->Find("direct/stream"), 0);
+    EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
+    const Space& space = task->space(task->Find("direct/stream"));
+    for (int n = 0; n < 40; ++n) {
+      const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
+      if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
+      ASSERT_EQ(lowered.kernels.size(), 1u);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
+      ++run;
+      const std::string source = PrintSource(lowered, kCuda);
+      vectors += source.find(dtype == DType::kFloat32 ? "const float4*)(w" : "const uint4*)(w") != std::string::npos;
+      if (n > 3) continue;
+      const auto program = CompileProgram(lowered, kCuda);
+      EXPECT_TRUE(program.ok()) << program.status();
+    }
+  }
+  EXPECT_GE(run, 10);
+  EXPECT_GE(vectors, 2);
+}
+
 // Of one tile: as many times the threads, and partial results in the place of the operands.
 TEST(ThreadSets, MultiplyTheThreadsOfATile) {
   const ComputeDag dag = testing::MatMul(64, 64, 512, true);

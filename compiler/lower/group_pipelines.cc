@@ -1,0 +1,131 @@
+#include "compiler/lower/group_pipelines.h"
+
+#include <memory>
+#include <utility>
+
+#include "compiler/lower/loop_values.h"
+
+namespace diapason {
+namespace {
+
+// What stores zeros in place of all values where the condition does not hold: without branches, if the stores are
+// copies by hardware.
+Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
+  if (!stmt) return stmt;
+  StmtNode node = *stmt;
+  if (node.kind == StmtKind::kStore) {
+    const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
+    const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
+    node.value =
+        guarded ? Select(And(condition, value->args[0]), value->args[1], zero) : Select(condition, value, zero);
+  }
+  for (Stmt& child : node.body) child = StoresIf(condition, child);
+  return std::make_shared<const StmtNode>(std::move(node));
+}
+
+}  // namespace
+
+Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
+  const int id = p.id;
+  const size_t last = p.last;
+  const int64_t slots = p.slots, iterations = p.iterations;
+  const Expr& step = p.step;
+  bool once = true;  // a step makes products once
+  for (size_t l = last + 1; l < p.end; ++l) once &= nest_.kernel.extent(id, l) == 1;
+  const bool flying = once && slots > 2 && nest_.kernel.state.reads_core_matrices(id);
+  const int64_t distance = slots - (flying ? 2 : 1);
+  const Expr ahead = MakeVar("ahead");
+  nest_.analyzer.Bind(ahead, distance);
+  nest_.analyzer.Bind(step, iterations);
+  auto copies = [&](const Expr& iteration) {
+    Stmt body = p.at(Min(iteration, IntImm(iterations - 1)), attached_.EmitShared(id, last));
+    return MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, slots)), body);
+  };
+  auto small = [&](const Expr& iteration) { return core_matrices_.Finish(id, last, iteration, slots); };
+  auto exists = [&](const Expr& iteration) { return nest_.analyzer.Simplify(Lt(iteration, IntImm(iterations))); };
+
+  const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
+  std::vector<Stmt> body{MakeBarrier()};
+  ++nest_.serial_depth;
+  handover_.iteration = step;
+  handover_.defer = once ? GroupHandover::Defer::kEnd : GroupHandover::Defer::kNothing;
+  handover_.end = nullptr;
+  Stmt products = MakeSeq({attached_.EmitOwn(id, last), emitter_.EmitLoops(id, last + 1, p.end, p.inner)});
+  const Stmt sums = std::exchange(handover_.end, nullptr);
+  handover_.defer = GroupHandover::Defer::kNothing;
+  --nest_.serial_depth;
+  auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
+  body.push_back(in_use(products));
+  const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
+  const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), MakeCommit()});
+  if (flying) {
+    const Stmt copies_if = StoresIf(exists(later), copies(later));
+    body.insert(body.end(),
+                {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)),
+                    MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+  }
+  if (slots > 2) {
+    body.insert(body.end(), {MakeWait(slots - 3), MakeIf(exists(next), small(next)), start_copies});
+  } else {
+    body.insert(body.end(), {start_copies, MakeWait(0), MakeIf(exists(next), small(next))});
+  }
+  body.push_back(sums ? in_use(sums) : nullptr);
+  return MakeSeq(
+      {first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+}
+
+GroupPipelines::Meeting GroupPipelines::MeetApart(const SoftwarePipeline& p, int64_t distance) {
+  const int buffer = nest_.buffers.NewId();
+  nest_.buffers.Declare({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
+  const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
+  return {.init = MakeIf(Eq(ThreadOf(nest_, p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, nest_.kernel.threads)),
+          .arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeMbarrierArrive(barrier)}),
+          .await = MakeMbarrierWait(barrier, nest_.analyzer.Simplify(FloorMod(p.step, 2)))};
+}
+
+Stmt GroupPipelines::EmitMade(const std::vector<int>& made, Stmt behind, const Stmt& after) {
+  handover_.behind = std::move(behind);
+  handover_.after = after;
+  const Stmt all = attached_.EmitInTurn(made, /*after_barrier=*/true);
+  handover_.after = nullptr;
+  if (std::exchange(handover_.behind, nullptr))
+    nest_.Refuse(absl::InvalidArgumentError("a step of keys by warpgroups has products of its own"));
+  return all;
+}
+
+Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& carried) {
+  const bool apart = p.slots > 3;
+  const int64_t distance = p.slots - (apart ? 3 : 2);
+  const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
+  nest_.analyzer.Bind(ahead, distance);
+  nest_.analyzer.Bind(p.step, p.iterations - 1);
+  const Meeting meeting = apart ? MeetApart(p, distance) : Meeting{};
+  const auto copies = [&](const Expr& iteration) {
+    const Expr exists = nest_.analyzer.Simplify(Lt(iteration, IntImm(p.iterations)));
+    return MakeSeq({MakeIf(exists, carried.copies(iteration)), MakeCommit()});
+  };
+  const auto in_use = [&](const Expr& iteration, Stmt part) {
+    return MakeLet(p.use, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, std::move(part)));
+  };
+  // Waits for the copies of a step.
+  const auto together = [&](const Expr& iteration) {
+    return MakeSeq({MakeWait(distance - 1), core_matrices_.Finish(p.id, p.last, iteration, p.slots), MakeBarrier()});
+  };
+  ++nest_.serial_depth;
+  const Stmt first = EmitMade(carried.made, nullptr, meeting.arrive);
+  handover_.defer = GroupHandover::Defer::kProducts;
+  const Stmt rows = emitter_.EmitLoops(p.id, p.last + 1, p.end, p.inner);
+  handover_.defer = GroupHandover::Defer::kNothing;
+  const Stmt products = std::exchange(handover_.products, nullptr), end = std::exchange(handover_.end, nullptr);
+  const Stmt next = EmitMade(carried.made, in_use(p.step, products), meeting.arrive);
+  --nest_.serial_depth;
+  const Stmt loop = MakeSeq({apart ? meeting.await : together(now), copies(Add(now, IntImm(distance))),
+                             in_use(now, MakeSeq({next, end, rows}))});
+  return MakeSeq({meeting.init, MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
+                  copies(IntImm(distance)), in_use(IntImm(0), MakeSeq({first, rows})),
+                  MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1),
+                  in_use(IntImm(p.iterations - 1), products), end});
+}
+
+}  // namespace diapason
