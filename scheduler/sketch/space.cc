@@ -92,8 +92,8 @@ Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
   std::vector<int32_t> configuration;
-  // By what matters most: digits, since a network may amplify errors (a check of it finds out where tuning went too far;
-  // a fallback has nobody to ask), then what rules know, then the estimate.
+  // By what matters most: digits, since a network may amplify errors (a check of it finds out where tuning went too
+  // far; a fallback has nobody to ask), then what rules know, then the estimate.
   const auto rank = [&](int i, double estimate) {
     return std::tuple(space(i).loses_digits(), !space(i).preferred_fallback(), estimate);
   };
