@@ -17,6 +17,8 @@ constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to a narrow float, of the last store at most, relative to the spacing of its numbers; and 5.5 standard
 // deviations of one before it.
 constexpr double kStored = 1.6;
+// A whole step of integers, which is what errors of rounded numbers are, is rounded itself once it is scaled.
+constexpr double kStepRounding = 1 + 1e-5;
 constexpr double kTf32Spacing = 0x1p-10;  // of TensorFloat-32, relative, as of float16
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
@@ -151,7 +153,7 @@ class ErrorModel {
     const Estimate& e = stages_[id];
     if (!IsFloat(stage.dtype) && e.error == 0 && e.share == 0) return {};
     const double magnitude = std::max(e.magnitude, std::numeric_limits<double>::min());
-    return {e.error / magnitude + SpacingOf(stage.dtype), magnitude, e.jump, e.share};
+    return {kStepRounding * e.error / magnitude + SpacingOf(stage.dtype), magnitude, kStepRounding * e.jump, e.share};
   }
 
   // The largest of what is rounded; 0 where nothing is.

@@ -527,6 +527,28 @@ TEST(CompareTest, FloatsOfRoundedNumbersMayJumpAStep) {
   EXPECT_FALSE(Compare(got, reference, tolerance).ok);
 }
 
+// What a requantised sum of a network becomes, if many of its elements may be a step off, is allowed that step.
+TEST(CompareTest, AScaledStepOfManyElementsIsAllowedAsItIsRounded) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1000}, DType::kFloat32);
+  const int scaled = b.Compute("scaled", {1000}, [&](auto& i) {
+    const Expr whole = Min(Max(Call("round", {b.At(x, {i[0]})}), FloatImm(-128)), FloatImm(127));
+    return Mul(Cast(DType::kFloat32, Cast(DType::kInt8, whole)), FloatImm(0.0303017));
+  });
+  const ComputeDag dag = b.Build({scaled}).value();
+  const Tolerance tolerance = ToleranceOf(dag, 0, {{0, {64, 0.2}}});
+  EXPECT_EQ(tolerance.share, 0);
+  Array reference(DType::kFloat32, {1000}), got = reference;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const int64_t step = i % 256 - 128;
+    reference.set(i, static_cast<float>(step) * 0.0303017f);
+    got.set(i, static_cast<float>(step + (i % 3 == 0 ? 1 : 0)) * 0.0303017f);
+  }
+  EXPECT_TRUE(Compare(got, reference, tolerance).ok);
+  for (int64_t i = 0; i < 1000; ++i) got.set(i, reference.at(i) + 1.5 * 0.0303017);
+  EXPECT_FALSE(Compare(got, reference, tolerance).ok);
+}
+
 TEST(CompareTest, JumpsOfInputsPassThroughSums) {
   DagBuilder b;
   const int x = b.Placeholder("x", {64}, DType::kUint8), w = b.Constant("w", {64, 8}, DType::kInt8);
