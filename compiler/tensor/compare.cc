@@ -153,7 +153,8 @@ class ErrorModel {
     const Estimate& e = stages_[id];
     if (!IsFloat(stage.dtype) && e.error == 0 && e.share == 0) return {};
     const double magnitude = std::max(e.magnitude, std::numeric_limits<double>::min());
-    return {kStepRounding * e.error / magnitude + SpacingOf(stage.dtype), magnitude, kStepRounding * e.jump, e.share};
+    const double steps = IsFloat(stage.dtype) ? kStepRounding : 1;
+    return {steps * e.error / magnitude + SpacingOf(stage.dtype), magnitude, steps * e.jump, e.share};
   }
 
   // The largest of what is rounded; 0 where nothing is.

@@ -39,7 +39,9 @@ TEST(AgentLeases, AFinishedLeaseBecomesAnOutcomeOnce) {
 
 TEST(AgentLeases, WhatIsOverIsNotReported) {
   AgentLeases leases;
-  leases.Add(7, {.handle = 70});
+  HeldLease held;
+  held.handle = 70;
+  leases.Add(7, held);
   EXPECT_EQ(leases.Remove(7)->handle, 70u);
   EXPECT_FALSE(leases.Remove(7));
   EXPECT_FALSE(leases.SetHandle(7, 71));
