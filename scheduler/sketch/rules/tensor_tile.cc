@@ -152,7 +152,9 @@ bool MayRoundFactors(const Draft& draft, int stage) {
   const State& state = draft.state();
   const StageState& s = state.stage(stage);
   Expr loads[2];
-  if (draft.context().target.tf32 == 0 || s.op.dtype != DType::kFloat32 || LoadsOfProduct(s.op.body, loads) == nullptr)
+  constexpr double kLeastError = 0x1p-12;  // rounding factors to 10 bits of fraction costs more wherever it is done
+  if (draft.context().target.tf32 < kLeastError || s.op.dtype != DType::kFloat32 ||
+      LoadsOfProduct(s.op.body, loads) == nullptr)
     return false;
   // The transforms of Winograd's algorithm, whose loops are unrolled by these axes, make errors of factors larger.
   return std::all_of(std::begin(loads), std::end(loads), [&](const Expr& load) {
