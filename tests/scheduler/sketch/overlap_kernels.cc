@@ -118,11 +118,13 @@ std::string LettersOf(const LoweredProgram& program, const KernelFunc& kernel) {
   return letters;
 }
 
-// The source with pointers as they were before, and the wait at the head of each kernel.
+// The source with pointers and bounds as they were before, and the wait at the head of each kernel.
 std::string Old(const std::string& source) {
   std::string old = absl::StrReplaceAll(
       source, {{kWait, "\n"}, {"launch_dependents();\n", absl::StrCat("launch_dependents(); ", kWait)}});
   for (size_t at = 0; (at = old.find("__launch_bounds__(", at)) != std::string::npos; ++at) {
+    const size_t blocks = old.find_first_of(",)", at);
+    old.erase(blocks, old.find(')', blocks) - blocks);
     const size_t end = old.find(") {\n", at), begin = old.find('(', old.find(' ', old.find(')', at) + 1));
     const std::string parameters = absl::StrReplaceAll(old.substr(begin, end - begin), {{"__restrict__ ", ""}});
     old.replace(begin, end - begin, absl::StrReplaceAll(parameters, {{"* ", "* __restrict__ "}}));
