@@ -196,12 +196,12 @@ int64_t BetterResidence(const Kernel& kernel, int registers, int spilled, bool i
 }
 
 // Where the source says for how many threads, and perhaps resident blocks, a kernel is compiled; size 0: nowhere.
-struct Bounds {
+struct LaunchBounds {
   size_t at = 0, size = 0;
   bool says_blocks = false;
 };
 
-Bounds BoundsOf(const std::string& source, const Kernel& kernel) {
+LaunchBounds LaunchBoundsOf(const std::string& source, const Kernel& kernel) {
   const size_t name = source.find(absl::StrCat(") ", kernel.name, "("));
   const size_t at = name == std::string::npos ? name : source.rfind("__launch_bounds__(", name);
   if (at == std::string::npos) return {};
@@ -212,7 +212,7 @@ Bounds BoundsOf(const std::string& source, const Kernel& kernel) {
 std::string WithResidence(const Program& program, size_t k, int64_t blocks) {
   std::string source = program.source;
   const Kernel& kernel = program.kernels[k];
-  const Bounds found = BoundsOf(source, kernel);
+  const LaunchBounds found = LaunchBoundsOf(source, kernel);
   if (found.size > 0)
     source.replace(found.at, found.size, absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
   return source;
@@ -232,7 +232,7 @@ absl::Status CompileCuda(Program& program) {
   std::vector<int64_t> blocks;
   for (size_t k = 0; k < program.kernels.size(); ++k)
     blocks.push_back(BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k],
-                                     BoundsOf(program.source, program.kernels[k]).says_blocks));
+                                     LaunchBoundsOf(program.source, program.kernels[k]).says_blocks));
   // Once more with those that were better for it, if not all were.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Program other = program;

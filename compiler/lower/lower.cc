@@ -120,7 +120,7 @@ absl::Status CheckPlace(const State& state, const OutputPlace& place) {
 }
 
 // KernelFunc::resident. Compilers otherwise save registers for as many blocks as a multiprocessor can have, and issue
-// loads one after the other for want of them (docs/lab-notes.md, 2026-11-27).
+// loads one after the other for want of them.
 int64_t ResidentBlocks(const KernelFunc& kernel, const DeviceFacts& facts) {
   constexpr int64_t kMostBlocks = 4, kMostThreads = 512;  // 128 registers a thread
   const int64_t each = (kernel.blocks + facts.num_cores - 1) / std::max(1, facts.num_cores);

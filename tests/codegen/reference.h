@@ -175,16 +175,7 @@ class ReferenceThread {
     std::memcpy(&large, &bits, sizeof large);
     return large;
   }
-  // What of a factor is left over then, rounded to TensorFloat-32 itself.
-  static double SmallPart(double value) {
-    const auto rest = static_cast<float>(static_cast<float>(value) - AsTensorFloat(value));
-    uint32_t bits;
-    std::memcpy(&bits, &rest, sizeof bits);
-    bits += 0x1000u;
-    float rounded;
-    std::memcpy(&rounded, &bits, sizeof rounded);
-    return AsTensorFloat(rounded);
-  }
+  // Rounded to TensorFloat-32.
   static double Rounded(double value) {
     const auto single = static_cast<float>(value);
     uint32_t bits;
@@ -194,6 +185,8 @@ class ReferenceThread {
     std::memcpy(&rounded, &bits, sizeof rounded);
     return AsTensorFloat(rounded);
   }
+  // What of a factor tensor cores do not see, rounded to TensorFloat-32 itself.
+  static double SmallPart(double value) { return Rounded(static_cast<float>(value) - AsTensorFloat(value)); }
   // A product as the kernels make it, of three on tensor cores: all but that of the small parts.
   static double ThreeProducts(double a, double b) {
     return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);

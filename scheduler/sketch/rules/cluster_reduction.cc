@@ -3,7 +3,8 @@
 // memory, then all write the output tile together, each block its share, summed over the shared memory of all. S is a
 // hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
 // work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
-// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
+// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device. A vector times a matrix is split
+// over sets of threads alone, many of them, which read the matrix into registers (sketch "stream").
 #include <algorithm>
 
 #include "scheduler/sketch/rules/gpu_tile.h"
