@@ -7,6 +7,7 @@
 // over sets of threads alone, many of them, which read the matrix into registers (sketch "stream").
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
@@ -77,22 +78,29 @@ class ClusterReduction : public SketchRule {
     if (streams) return result;
     // Slices that do not end in zeros would have to divide by the number of blocks.
     if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
-      Draft tensor = draft;
-      tensor.Name("cluster_tensor");
-      TileForTensorCores(&tensor, stage, {});
-      result.push_back({std::move(tensor), false});
-      if (const GroupForm groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
-          groups.rows_copied()) {
-        Draft wgmma = draft;
-        wgmma.Name("cluster_wgmma");
-        TileForTensorCores(&wgmma, stage, groups);
-        result.push_back({std::move(wgmma), false});
+      OfferOnTensorCores(draft, stage, &result);
+      if (MayRoundFactors(draft, stage)) {
+        Draft rounded = draft;
+        rounded.RoundFactors();
+        OfferOnTensorCores(rounded, stage, &result);
       }
     }
     return result;
   }
 
  private:
+  static void OfferOnTensorCores(const Draft& draft, int stage, std::vector<Derived>* result) {
+    std::vector<GroupForm> forms(1);
+    const GroupForm by_groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
+    if (!by_groups.has_parts()) forms.push_back(by_groups);
+    for (const GroupForm& groups : forms) {
+      Draft next = draft;
+      next.Name(absl::StrCat("cluster_", NameOfProducts(draft, groups.rows >= 0)));
+      TileForTensorCores(&next, stage, groups);
+      result->push_back({std::move(next), false});
+    }
+  }
+
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage, bool streams) {
     TileInfo info;
@@ -137,8 +145,9 @@ class ClusterReduction : public SketchRule {
     draft->Prior(reduce.axes.back().r1, 1);
   }
 
-  static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
+  static void TileForTensorCores(Draft* draft, int stage, const GroupForm& form) {
     TileInfo info;
+    const GroupForm groups = RoundColumns(draft, stage, form);
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
     const ClusterAxis cluster = MakeCluster(draft, stage, groups.rows < 0);
