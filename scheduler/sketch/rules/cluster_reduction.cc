@@ -4,7 +4,8 @@
 // hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
 // work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
 // ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device. A vector times a matrix is split
-// over sets of threads alone, many of them, which read the matrix into registers (sketch "stream").
+// over many sets of threads, which read the matrix into registers (sketch "stream"), and over blocks where it has few
+// columns.
 #include <algorithm>
 
 #include "scheduler/sketch/rules/gpu_tile.h"
@@ -27,6 +28,13 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
         space * blocks <= fill)
       sizes.push_back(blocks);
   if (!sizes.empty()) sizes.insert(sizes.begin(), 1);
+  return sizes;
+}
+
+// Of a row, whose blocks have many sets of threads: powers of two alone.
+std::vector<int32_t> ClusterSizesOfRow(const Draft& draft, int stage) {
+  std::vector<int32_t> sizes = ClusterSizes(draft, stage);
+  std::erase_if(sizes, [](int32_t blocks) { return blocks > 8 || (blocks & (blocks - 1)) != 0; });
   return sizes;
 }
 
@@ -114,26 +122,32 @@ class ClusterReduction : public SketchRule {
       info.reduce_loop = reduce.inner_loop;
       info.streams = true;
       draft->PreferAsFallback();
-      DeclarePrior(draft, info.stage, tiles.back(), cluster.thread_sets, reduce);
+      DeclarePrior(draft, info.stage, tiles.back(), cluster, reduce);
     }
     draft->AddTile(info);
   }
 
   // Blocks for all cores, threads that read 16 bytes at once, and as many sets of these as make a few warps, each with
   // some loads on their way.
-  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const Factor& sets, const ReduceTiles& reduce) {
+  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const ClusterAxis& cluster,
+                           const ReduceTiles& reduce) {
     const StageState& s = draft->state().stage(stage);
     int64_t bytes = 4;
     Visit(s.op.body, [&](const ExprNode& e) {
       if (e.kind == ExprKind::kLoad) bytes = std::min<int64_t>(bytes, BytesOf(e.dtype));
     });
     const int64_t vector = 16 / bytes, columns = s.op.elements(), terms = s.op.terms();
-    const int64_t threads = std::clamp<int64_t>(columns / (vector * draft->context().facts.num_cores), 2, 32);
-    const int64_t all_sets = std::clamp<int64_t>(128 / threads, 4, 64);
+    const int64_t cores = draft->context().facts.num_cores;
+    const int64_t threads = std::clamp<int64_t>(columns / (vector * cores), 2, 32);
+    const int64_t sets = std::clamp<int64_t>(128 / threads, 4, 64), tiles = columns / (vector * threads);
+    int64_t blocks = 1;
+    for (int32_t more : ClusterSizesOfRow(*draft, stage))
+      if (tiles * more <= 2 * cores && terms >= 4 * sets * more) blocks = more;
     draft->Prior(row.s4, vector);
     draft->Prior(row.threads, threads);
-    draft->Prior(sets, all_sets);
-    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / all_sets, 1, 16));
+    draft->Prior(cluster.blocks, blocks);
+    draft->Prior(cluster.thread_sets, sets);
+    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / (sets * blocks), 1, 16));
     draft->Prior(reduce.axes.back().r1, 1);
   }
 
@@ -162,9 +176,10 @@ class ClusterReduction : public SketchRule {
             with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
-  // Of a row: by threads of a block alone, as many as are of use.
+  // Of a row: by as many threads of a block as are of use.
   static ClusterAxis MakeSets(Draft* draft, int stage) {
-    return {draft->LongestReduceAxis(stage), Factor::Of(1), draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
+    const Factor blocks = draft->OptionHole("cluster", ClusterSizesOfRow(*draft, stage), 1);
+    return {draft->LongestReduceAxis(stage), blocks, draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
             /*copies=*/false};
   }
 

@@ -93,7 +93,7 @@ ComputeDag RowProduct(int64_t n, int64_t k, DType dtype) {
 // Matrices that are read once go from memory to registers as vectors, by many sets of threads.
 TEST(ThreadSets, StreamTheMatrixOfARow) {
   std::mt19937 random(5);
-  int run = 0, vectors = 0;
+  int run = 0, vectors = 0, clusters = 0;
   for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
     const ComputeDag dag = RowProduct(72, 200, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 3);
@@ -107,6 +107,7 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
       ASSERT_EQ(lowered.kernels.size(), 1u);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
       ++run;
+      clusters += lowered.kernels[0].cluster > 1;
       const std::string source = PrintSource(lowered, kCuda);
       vectors += source.find(dtype == DType::kFloat32 ? "const float4*)(w" : "const uint4*)(w") != std::string::npos;
       if (n > 3) continue;
@@ -116,6 +117,7 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
   }
   EXPECT_GE(run, 10);
   EXPECT_GE(vectors, 2);
+  EXPECT_GE(clusters, 2) << "a matrix of few columns is shared by blocks";
 }
 
 // Of one tile: as many times the threads, and partial results in the place of the operands.
