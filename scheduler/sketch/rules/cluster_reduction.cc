@@ -31,7 +31,7 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   return sizes;
 }
 
-// Of a row, whose blocks have many sets of threads: powers of two alone.
+// Of sketches whose blocks have many sets of threads: powers of two alone.
 std::vector<int32_t> ClusterSizesOfRow(const Draft& draft, int stage) {
   std::vector<int32_t> sizes = ClusterSizes(draft, stage);
   std::erase_if(sizes, [](int32_t blocks) { return blocks > 8 || (blocks & (blocks - 1)) != 0; });
@@ -44,19 +44,33 @@ bool IsGemmLike(const Draft& draft, int stage) {
   return gemm_like;
 }
 
-// A matrix times a vector: every element of the matrix is read once, so that the sets of threads have nothing to do but
-// to read it, in vectors of neighbours that make results of their own.
-bool SumsOneRow(const Draft& draft, int stage) {
-  const StageState& s = draft.state().stage(stage);
-  if (draft.ReduceAxes(stage).size() != 1) return false;
-  int tiled = 0;
-  for (const Axis& axis : s.op.axes) tiled += axis.extent > 1;
-  const Expr& last = s.op.axes.back().var;
-  bool neighbours = false;
-  Visit(s.op.body, [&](const ExprNode& e) {
-    neighbours |= e.kind == ExprKind::kLoad && !e.args.empty() && e.args.back() == last;
+// Whether an operand's elements are read for one result each, by neighbours for neighbours: a matrix that a vector
+// multiplies, or whose columns are summed (global pooling). Then sets of threads have nothing to do but to read it, in
+// vectors of neighbours that make results of their own.
+bool ReadsEachElementOnce(const Draft& draft, int stage) {
+  const Stage& op = draft.state().stage(stage).op;
+  if (op.combiner != Combiner::kSum || op.axes.empty() || op.axes.back().extent <= 1) return false;
+  std::vector<const ExprNode*> all;
+  for (const auto* axes : {&op.axes, &op.reduce_axes})
+    for (const Axis& axis : *axes)
+      if (axis.extent > 1) all.push_back(axis.var.get());
+  bool once = false;
+  Visit(op.body, [&](const ExprNode& e) {
+    if (e.kind != ExprKind::kLoad || e.args.empty() || e.args.back() != op.axes.back().var) return;
+    once |= std::all_of(all.begin(), all.end(), [&](const ExprNode* var) {
+      return std::count_if(e.args.begin(), e.args.end(), [&](const Expr& index) { return index.get() == var; }) == 1;
+    });
   });
-  return tiled == 1 && s.op.axes.back().extent > 1 && neighbours;
+  return once;
+}
+
+// The longest reduce axis but one; that one if no other is longer than one element.
+int LongestReduceAxisBut(const Draft& draft, int stage, int but) {
+  const StageState& s = draft.state().stage(stage);
+  int longest = but;
+  for (int axis : draft.ReduceAxes(stage))
+    if (axis != but && s.axis(axis).extent > (longest == but ? 1 : s.axis(longest).extent)) longest = axis;
+  return longest;
 }
 
 class ClusterReduction : public SketchRule {
@@ -64,15 +78,15 @@ class ClusterReduction : public SketchRule {
   std::string name() const override { return "cluster_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) ||
-        draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.prologue || draft.TileOf(stage) || draft.IsBound(stage))
       return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
     if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
     if (ClusterSizes(draft, stage).empty()) return Answer::kSkip;
-    return IsGemmLike(draft, stage) || SumsOneRow(draft, stage) ? Answer::kApply : Answer::kSkip;
+    const bool tiles = draft.NeedsTiling(stage) && IsGemmLike(draft, stage);
+    return tiles || ReadsEachElementOnce(draft, stage) ? Answer::kApply : Answer::kSkip;
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
@@ -104,7 +118,11 @@ class ClusterReduction : public SketchRule {
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage, bool streams) {
     TileInfo info;
-    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    if (streams) {
+      batch.assign(batch.size(), true);
+      batch.back() = false;
+    }
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
     const ClusterAxis cluster = streams ? MakeSets(draft, stage) : MakeCluster(draft, stage);
     std::vector<Factor> whole;
@@ -138,7 +156,8 @@ class ClusterReduction : public SketchRule {
     });
     const int64_t vector = 16 / bytes, columns = s.op.elements(), terms = s.op.terms();
     const int64_t cores = draft->context().facts.num_cores;
-    const int64_t threads = std::clamp<int64_t>(columns / (vector * cores), 2, 32);
+    const int64_t row_vectors = (s.op.axes.back().extent + vector - 1) / vector;
+    const int64_t threads = std::min(row_vectors, std::clamp<int64_t>(columns / (vector * cores), 2, 32));
     const int64_t sets = std::clamp<int64_t>(128 / threads, 4, 64), tiles = columns / (vector * threads);
     int64_t blocks = 1;
     for (int32_t more : ClusterSizesOfRow(*draft, stage))
@@ -147,8 +166,14 @@ class ClusterReduction : public SketchRule {
     draft->Prior(row.threads, threads);
     draft->Prior(cluster.blocks, blocks);
     draft->Prior(cluster.thread_sets, sets);
-    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / (sets * blocks), 1, 16));
-    draft->Prior(reduce.axes.back().r1, 1);
+    int64_t most = 16;  // rows that a thread asks for at once
+    for (auto axis = reduce.axes.rbegin(); axis != reduce.axes.rend(); ++axis) {
+      const int64_t parts = (axis->axis == cluster.axis ? blocks : 1) * (axis->axis == cluster.set_axis ? sets : 1);
+      const int64_t rows = std::clamp<int64_t>(s.axis(axis->axis).extent / parts, 1, most);
+      draft->Prior(axis->r2, rows);
+      draft->Prior(axis->r1, 1);
+      most = std::max<int64_t>(1, most / rows);
+    }
   }
 
   static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
@@ -172,15 +197,16 @@ class ClusterReduction : public SketchRule {
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    return {draft->LongestReduceAxis(stage), blocks,
-            with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
+    const int axis = draft->LongestReduceAxis(stage);
+    return {axis, axis, blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
-  // Of a row: by as many threads of a block as are of use.
+  // Of what is read once: by as many threads of a block as are of use, and where there are two axes each takes one.
   static ClusterAxis MakeSets(Draft* draft, int stage) {
+    const int axis = draft->LongestReduceAxis(stage);
     const Factor blocks = draft->OptionHole("cluster", ClusterSizesOfRow(*draft, stage), 1);
-    return {draft->LongestReduceAxis(stage), blocks, draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
-            /*copies=*/false};
+    return {axis, LongestReduceAxisBut(*draft, stage, axis), blocks,
+            draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32), /*copies=*/false};
   }
 
   // Returns the new stage that reduces.
