@@ -4,7 +4,8 @@
 // hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
 // work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
 // ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device. A vector times a matrix is split
-// over sets of threads alone, many of them, which read the matrix into registers (sketch "stream").
+// over many sets of threads, which read the matrix into registers (sketch "stream"), and over blocks where it has few
+// columns.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -31,25 +32,46 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   return sizes;
 }
 
+// Of sketches whose blocks have many sets of threads: powers of two alone.
+std::vector<int32_t> ClusterSizesOfRow(const Draft& draft, int stage) {
+  std::vector<int32_t> sizes = ClusterSizes(draft, stage);
+  std::erase_if(sizes, [](int32_t blocks) { return blocks > 8 || (blocks & (blocks - 1)) != 0; });
+  return sizes;
+}
+
 bool IsGemmLike(const Draft& draft, int stage) {
   bool gemm_like = false;
   draft.BatchAxes(stage, &gemm_like);
   return gemm_like;
 }
 
-// A matrix times a vector: every element of the matrix is read once, so that the sets of threads have nothing to do but
-// to read it, in vectors of neighbours that make results of their own.
-bool SumsOneRow(const Draft& draft, int stage) {
-  const StageState& s = draft.state().stage(stage);
-  if (draft.ReduceAxes(stage).size() != 1) return false;
-  int tiled = 0;
-  for (const Axis& axis : s.op.axes) tiled += axis.extent > 1;
-  const Expr& last = s.op.axes.back().var;
-  bool neighbours = false;
-  Visit(s.op.body, [&](const ExprNode& e) {
-    neighbours |= e.kind == ExprKind::kLoad && !e.args.empty() && e.args.back() == last;
+// Whether an operand's elements are read for one result each, by neighbours for neighbours: a matrix that a vector
+// multiplies, or whose columns are summed (global pooling). Then sets of threads have nothing to do but to read it, in
+// vectors of neighbours that make results of their own.
+bool ReadsEachElementOnce(const Draft& draft, int stage) {
+  const Stage& op = draft.state().stage(stage).op;
+  if (op.combiner != Combiner::kSum || op.axes.empty() || op.axes.back().extent <= 1) return false;
+  std::vector<const ExprNode*> all;
+  for (const auto* axes : {&op.axes, &op.reduce_axes})
+    for (const Axis& axis : *axes)
+      if (axis.extent > 1) all.push_back(axis.var.get());
+  bool once = false;
+  Visit(op.body, [&](const ExprNode& e) {
+    if (e.kind != ExprKind::kLoad || e.args.empty() || e.args.back() != op.axes.back().var) return;
+    once |= std::all_of(all.begin(), all.end(), [&](const ExprNode* var) {
+      return std::count_if(e.args.begin(), e.args.end(), [&](const Expr& index) { return index.get() == var; }) == 1;
+    });
   });
-  return tiled == 1 && s.op.axes.back().extent > 1 && neighbours;
+  return once;
+}
+
+// The longest reduce axis but one; that one if no other is longer than one element.
+int LongestReduceAxisBut(const Draft& draft, int stage, int but) {
+  const StageState& s = draft.state().stage(stage);
+  int longest = but;
+  for (int axis : draft.ReduceAxes(stage))
+    if (axis != but && s.axis(axis).extent > (longest == but ? 1 : s.axis(longest).extent)) longest = axis;
+  return longest;
 }
 
 class ClusterReduction : public SketchRule {
@@ -57,15 +79,15 @@ class ClusterReduction : public SketchRule {
   std::string name() const override { return "cluster_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) ||
-        draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.prologue || draft.TileOf(stage) || draft.IsBound(stage))
       return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
     if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
     if (ClusterSizes(draft, stage).empty()) return Answer::kSkip;
-    return IsGemmLike(draft, stage) || SumsOneRow(draft, stage) ? Answer::kApply : Answer::kSkip;
+    const bool tiles = draft.NeedsTiling(stage) && IsGemmLike(draft, stage);
+    return tiles || ReadsEachElementOnce(draft, stage) ? Answer::kApply : Answer::kSkip;
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
@@ -104,7 +126,11 @@ class ClusterReduction : public SketchRule {
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage, bool streams) {
     TileInfo info;
-    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    if (streams) {
+      batch.assign(batch.size(), true);
+      batch.back() = false;
+    }
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
     const ClusterAxis cluster = streams ? MakeSets(draft, stage) : MakeCluster(draft, stage);
     std::vector<Factor> whole;
@@ -122,27 +148,40 @@ class ClusterReduction : public SketchRule {
       info.reduce_loop = reduce.inner_loop;
       info.streams = true;
       draft->PreferAsFallback();
-      DeclarePrior(draft, info.stage, tiles.back(), cluster.thread_sets, reduce);
+      DeclarePrior(draft, info.stage, tiles.back(), cluster, reduce);
     }
     draft->AddTile(info);
   }
 
   // Blocks for all cores, threads that read 16 bytes at once, and as many sets of these as make a few warps, each with
   // some loads on their way.
-  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const Factor& sets, const ReduceTiles& reduce) {
+  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const ClusterAxis& cluster,
+                           const ReduceTiles& reduce) {
     const StageState& s = draft->state().stage(stage);
     int64_t bytes = 4;
     Visit(s.op.body, [&](const ExprNode& e) {
       if (e.kind == ExprKind::kLoad) bytes = std::min<int64_t>(bytes, BytesOf(e.dtype));
     });
     const int64_t vector = 16 / bytes, columns = s.op.elements(), terms = s.op.terms();
-    const int64_t threads = std::clamp<int64_t>(columns / (vector * draft->context().facts.num_cores), 2, 32);
-    const int64_t all_sets = std::clamp<int64_t>(128 / threads, 4, 64);
+    const int64_t cores = draft->context().facts.num_cores;
+    const int64_t row_vectors = (s.op.axes.back().extent + vector - 1) / vector;
+    const int64_t threads = std::min(row_vectors, std::clamp<int64_t>(columns / (vector * cores), 2, 32));
+    const int64_t sets = std::clamp<int64_t>(128 / threads, 4, 64), tiles = columns / (vector * threads);
+    int64_t blocks = 1;
+    for (int32_t more : ClusterSizesOfRow(*draft, stage))
+      if (tiles * more <= 2 * cores && terms >= 4 * sets * more) blocks = more;
     draft->Prior(row.s4, vector);
     draft->Prior(row.threads, threads);
-    draft->Prior(sets, all_sets);
-    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / all_sets, 1, 16));
-    draft->Prior(reduce.axes.back().r1, 1);
+    draft->Prior(cluster.blocks, blocks);
+    draft->Prior(cluster.thread_sets, sets);
+    int64_t most = 16;  // rows that a thread asks for at once
+    for (auto axis = reduce.axes.rbegin(); axis != reduce.axes.rend(); ++axis) {
+      const int64_t parts = (axis->axis == cluster.axis ? blocks : 1) * (axis->axis == cluster.set_axis ? sets : 1);
+      const int64_t rows = std::clamp<int64_t>(s.axis(axis->axis).extent / parts, 1, most);
+      draft->Prior(axis->r2, rows);
+      draft->Prior(axis->r1, 1);
+      most = std::max<int64_t>(1, most / rows);
+    }
   }
 
   static void TileForTensorCores(Draft* draft, int stage, const GroupForm& form) {
@@ -167,14 +206,16 @@ class ClusterReduction : public SketchRule {
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    return {draft->LongestReduceAxis(stage), blocks,
-            with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
+    const int axis = draft->LongestReduceAxis(stage);
+    return {axis, axis, blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
-  // Of a row: by threads of a block alone, as many as are of use.
+  // Of what is read once: by as many threads of a block as are of use, and where there are two axes each takes one.
   static ClusterAxis MakeSets(Draft* draft, int stage) {
-    return {draft->LongestReduceAxis(stage), Factor::Of(1), draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
-            /*copies=*/false};
+    const int axis = draft->LongestReduceAxis(stage);
+    const Factor blocks = draft->OptionHole("cluster", ClusterSizesOfRow(*draft, stage), 1);
+    return {axis, LongestReduceAxisBut(*draft, stage, axis), blocks,
+            draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32), /*copies=*/false};
   }
 
   // Returns the new stage that reduces.

@@ -512,6 +512,12 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_half_odd",
        Attention(
            {.heads = 4, .groups = 2, .queries = 37, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
+      {"attention_half_one_query",
+       Attention(
+           {.heads = 3, .groups = 3, .queries = 1, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
+      {"attention_half_few_queries",
+       Attention(
+           {.heads = 2, .groups = 2, .queries = 5, .keys = 150, .size = 16, .values = 16, .dtype = DType::kFloat16})},
   };
 }
 
