@@ -226,6 +226,8 @@ TEST(AttentionTest, FactorsAreRoundedWhereTheTargetAllowsIt) {
       error = std::max(error, std::fabs(got[i] - reference.outputs[0].at(i)));
     EXPECT_LT(error, 2e-3);
     EXPECT_GT(error, 1e-5);
+    EXPECT_EQ(testing::CompareNest(*lowered, dag, reference, target.tf32), "");
+    EXPECT_NE(testing::CompareNest(*lowered, dag, reference, exact.tf32), "") << "as if nothing were rounded";
     const auto program = CompileProgram(*lowered, target);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->spill_bytes, std::vector<int>{0});

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/lower/stmt.h"
+#include "compiler/tensor/compare.h"
 #include "compiler/tensor/program.h"
 #include "tests/codegen/reference.h"
 #include "tests/scheduler/sketch/execute.h"
@@ -36,6 +39,17 @@ inline void ExpectNestComputes(const LoweredProgram& lowered, const Reference& e
   ASSERT_GE(static_cast<int64_t>(got.size()), expected.outputs[0].elements());
   for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
     ASSERT_NEAR(got[i], expected.outputs[0].at(i), tolerance) << ToString(lowered.kernels[0]);
+}
+
+// Empty if the program's output is within the tolerance of verification for a target with -tf32; else what is wrong.
+inline std::string CompareNest(const LoweredProgram& lowered, const ComputeDag& dag, const Reference& expected,
+                               double tf32) {
+  const std::vector<double> got = RunNest(lowered, expected);
+  Array output(expected.outputs[0].dtype, expected.outputs[0].shape);
+  for (int64_t i = 0, n = output.elements(); i < n; ++i) output.set(i, got.at(i));
+  const Comparison result = Compare(output, expected.outputs[0], ToleranceOf(dag, 0, {}, tf32));
+  if (result.ok) return "";
+  return absl::StrCat("relative error ", result.max_rel_error, ", allowed is ", result.tolerance);
 }
 
 }  // namespace diapason::testing

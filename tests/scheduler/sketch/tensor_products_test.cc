@@ -532,6 +532,7 @@ TEST(GroupProducts, ConstantColumnsAreRoundedAtBuildTime) {
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     EXPECT_FALSE(RoundsInSharedMemory(*lowered));
     ASSERT_NO_FATAL_FAILURE(ExpectRoundedProducts(*lowered, expected));
+    EXPECT_EQ(testing::CompareNest(*lowered, dag, testing::MakeReference(dag, 3), kTf32.tf32), "");
     const auto program = CompileProgram(*lowered, kTf32);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_NE(program->source.find("tf32f("), std::string::npos) << program->source;
