@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: build_speed HISTORY NETWORK TARGET [COUNT [FOLDER]]\n");
     return 2;
   }
-  const absl::Status status =
-      diapason::Run(argv[1], argv[2], argv[3], argc > 4 ? std::max(1, std::atoi(argv[4])) : 200, argc > 5 ? argv[5] : "");
+  const absl::Status status = diapason::Run(argv[1], argv[2], argv[3], argc > 4 ? std::max(1, std::atoi(argv[4])) : 200,
+                                            argc > 5 ? argv[5] : "");
   if (!status.ok()) std::fprintf(stderr, "build_speed: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

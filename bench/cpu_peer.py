@@ -13,9 +13,9 @@ Each network (random weights, batch 1, float32) is exported by torch.onnx, built
 into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
 or load hits all of them; the table has medians in milliseconds, and the largest difference from ONNX Runtime's outputs as a share of the
 largest element. With --at-once every network has --threads processors, different cores where the machine has enough of them, on which it is
-exported, built and tuned beside the others (which share memory and the last cache with it); then one network after the other is timed on its
-processors, and so is ONNX Runtime, with a thread on each. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual environment under build/, which is made when it is
-missing (3 GB).
+exported, built and tuned beside the others (which share memory and the last cache with it), without the check of the network; then one
+network after the other is timed on its processors, and so is ONNX Runtime, with a thread on each. PyTorch, ONNX Runtime and the rest come
+from PyPI into a virtual environment under build/, which is made when it is missing (3 GB); BENCH_PYTHON=this says that python3 has them.
 """
 import argparse
 import concurrent.futures
@@ -197,7 +197,7 @@ def time_package(program, package, processors=()):
     return [us / 1e3 for us in samples]
 
 
-def difference(program, package, model, feeds):
+def difference(program, package, model, feeds, processors=()):
     """The largest difference of an output from what ONNX Runtime computes, of the output's largest element."""
     import numpy as np
     session, folder = session_of(model, 1, exact=True), OUT / "cpu-outputs"
@@ -207,7 +207,7 @@ def difference(program, package, model, feeds):
     for name, array in feeds.items():
         np.save(folder / f"in-{name}.npy", array)
         inputs += ["--input", f"{name}={folder / f'in-{name}.npy'}"]
-    run(program, "run", package, *inputs, "--output-dir", folder)
+    run(program, "run", package, *inputs, "--output-dir", folder, processors=processors)
     worst = 0.0
     for output, want in zip(session.get_outputs(), session.run(None, feeds)):
         got = np.load(folder / f"{output.name}.npy").astype(np.float64)
@@ -237,11 +237,14 @@ class Side:
         history = pathlib.Path(f"{folder}.db")
         for file in OUT.glob(history.name + "*"):
             shutil.rmtree(file) if file.is_dir() else file.unlink()
-        tuned = json.loads(self.run("tune", model, "--target", target, "--history", history, "--seconds", seconds, "--json"))
+        # Checks of networks take minutes, which those beside this one would wait for: the comparison of outputs is to do.
+        check = ["--no-check"] if self.processors else []
+        tuned = json.loads(self.run("tune", model, "--target", target, "--history", history, "--seconds", seconds, "--json", *check))
         self.run("build", model, "--target", target, "--history", history, "--no-check", "--out", f"{folder}-tuned")
         self.packages["tuned"] = f"{folder}-tuned"
         self.facts["trials_per_s"] = tuned["trials_per_s"]
-        self.facts["estimated_ms"] = tuned["estimated_us"] / 1e3
+        if tuned["estimated_us"] is not None:  # some task was never timed
+            self.facts["estimated_ms"] = tuned["estimated_us"] / 1e3
 
 
 class Network:
@@ -270,7 +273,8 @@ class Network:
                 for kind, package in side.packages.items():
                     samples.setdefault(f"{side.label} {kind}", []).extend(time_package(side.program, package, self.processors))
         result = {"network": self.name, "ms": {label: statistics.median(values) for label, values in samples.items()}}
-        result["difference"] = max(difference(side.program, package, self.model, feeds) for side in self.sides for package in side.packages.values())
+        result["difference"] = max(
+            difference(side.program, package, self.model, feeds, self.processors) for side in self.sides for package in side.packages.values())
         result["facts"] = {side.label: dict(side.facts) for side in self.sides}
         print(json.dumps(result), file=sys.stderr, flush=True)
         return result
@@ -334,7 +338,8 @@ def show(results):
         ms, facts = result["ms"], result["facts"]["new"]
         row = f"{result['network']:16}{ms['onnxruntime']:14.3f}"
         row += "".join(f"{ms[label]:18.3f}{ms[label] / ms['onnxruntime']:7.2f}" for label in columns)
-        tuned = f"{facts['trials_per_s']:10.1f}{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "trials_per_s" in facts else ""
+        tuned = f"{facts['trials_per_s']:10.1f}" if "trials_per_s" in facts else ""
+        tuned += f"{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "estimated_ms" in facts else ""
         print(row + f"{result['difference']:9.1e}{facts['build_s']:9.1f}" + tuned)
     means = [math.exp(statistics.fmean(math.log(r["ms"][label] / r["ms"]["onnxruntime"]) for r in results)) for label in columns]
     print(f"{'geometric mean':30}" + "".join(f"{'':18}{mean:7.2f}" for mean in means))

@@ -96,10 +96,10 @@ bool IsGcc(const std::string& version) {
 }
 
 // Of the passes that -O2 adds to -O1 these make kernels faster: the first also fuses multiplications and additions, the
-// last lifts loads out of loops. The others take a fifth of the time of compiling and gain nothing that could be
-// measured (docs/lab-notes.md, 2026-11-27).
-const char* const kGccFlags[] = {"-O1", "-fexpensive-optimizations", "-fcaller-saves", "-fstrict-aliasing",
-                                 "-ftree-pre"};
+// last but one lifts loads out of loops. The others, and following single bits of values, take a quarter of the time of
+// compiling and gain nothing that could be measured (docs/lab-notes.md, 2026-11-27).
+const char* const kGccFlags[] = {"-O1",        "-fexpensive-optimizations", "-fcaller-saves", "-fstrict-aliasing",
+                                 "-ftree-pre", "-fno-tree-bit-ccp"};
 
 std::vector<std::string> CompileFlags(const Target& target, bool gcc) {
   std::vector<std::string> flags = {"-x", "c", "-std=gnu11"};
