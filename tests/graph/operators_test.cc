@@ -342,6 +342,12 @@ std::vector<ValueCase> SamplingCases() {
        {Counting({1, 1, 1, 3}), F({1, 1, 1, 2}, {3, 0})},
        {{"mode", std::string("nearest")}, {"padding", std::string("border")}},
        F({1, 1, 1, 1}, {3})},
+      // 0.9 in front of the first point: the last of four taps is point 2, of weight -0.00675, the others are point 1.
+      {"grid_sample_cubic_border",
+       "grid_sample",
+       {Counting({1, 1, 1, 4}), F({1, 1, 1, 2}, {-1.2f, 0})},
+       {{"mode", std::string("cubic")}, {"padding", std::string("border")}},
+       F({1, 1, 1, 1}, {0.99325f})},
       // All points moved half a point to the right; behind the last one is 0.
       {"deform_conv",
        "deform_conv",
