@@ -121,6 +121,26 @@ TEST(Models, ParametersOfALayerNormalizationTakeTheTypeOfItsInput) {
   ExpectNear((*outputs)[0], want, 1e-5);
 }
 
+TEST(Models, StatisticsOfANormalizationAreFloat32) {
+  ModelBuilder model(17);
+  model.Input("x", {2, 4}, DType::kFloat16).Initializer("scale", Counting({4}, DType::kFloat16));
+  model.Node("LayerNormalization", {"x", "scale"}, {"y", "mean", "inverse"}, {{"epsilon", 0.f}});
+  model.Node("SimplifiedLayerNormalization", {"x", "scale"}, {"z", "root"}, {{"epsilon", 0.f}});
+  model.Output("y", DType::kFloat16).Output("mean").Output("inverse").Output("root");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto outputs = EvaluateNetwork(*imported, {Counting({2, 4}, DType::kFloat16)});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].dtype, DType::kFloat16);
+  // 1, 2, 3, 4 and 5, 6, 7, 8: variances of 1.25, mean squares of 7.5 and 43.5.
+  const auto column = [](double first, double second) {
+    return Array::FromFloats({2, 1}, {static_cast<float>(first), static_cast<float>(second)});
+  };
+  ExpectNear((*outputs)[1], column(2.5, 6.5), 1e-6);
+  ExpectNear((*outputs)[2], column(std::sqrt(0.8), std::sqrt(0.8)), 1e-6);
+  ExpectNear((*outputs)[3], column(1 / std::sqrt(7.5), 1 / std::sqrt(43.5)), 1e-6);
+}
+
 // Expand by 1x1, depthwise, project by 1x1, add: a block of MobileNet-v2, as PyTorch exports it.
 ModelBuilder InvertedResidual() {
   ModelBuilder model(13);
