@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "../testing.h"
 #include "compiler/graph/builtin.h"
@@ -139,6 +140,21 @@ TEST(Models, StatisticsOfANormalizationAreFloat32) {
   ExpectNear((*outputs)[1], column(2.5, 6.5), 1e-6);
   ExpectNear((*outputs)[2], column(std::sqrt(0.8), std::sqrt(0.8)), 1e-6);
   ExpectNear((*outputs)[3], column(1 / std::sqrt(7.5), 1 / std::sqrt(43.5)), 1e-6);
+}
+
+TEST(Models, LogarithmsOfSumsOfExponentialsKeepInfinities) {
+  ModelBuilder model(13);
+  model.Input("x", {3, 2});
+  model.Node("ReduceLogSumExp", {"x"}, {"y"}, {{"axes", Ints{1}}, {"keepdims", int64_t{0}}}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Array x = Array::FromFloats({3, 2}, {-kInfinity, -kInfinity, 1, kInfinity, -kInfinity, 2});
+  const auto outputs = EvaluateNetwork(*imported, {x});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].at(0), -kInfinity);
+  EXPECT_EQ((*outputs)[0].at(1), kInfinity);
+  EXPECT_NEAR((*outputs)[0].at(2), 2, 1e-6);
 }
 
 // Expand by 1x1, depthwise, project by 1x1, add: a block of MobileNet-v2, as PyTorch exports it.
