@@ -149,6 +149,7 @@ std::vector<OperatorCase> WindowCases() {
       {"conv_transpose", {F({1, 2, 4, 4}), F({2, 3, 3, 3})}, {{"strides", Shape{2, 2}}, {"pads", Shape{1, 1, 1, 1}}}});
   cases.push_back({"gemm", {F({4, 5}), F({5, 3}), F({3})}, {{"alpha", 0.5}}});
   cases.push_back({"matmul", {F({2, 3, 5}), F({5, 4})}});
+  cases.push_back({"matmul", {I({2, 3, 40}, -100000, 100000), I({40, 17}, -100000, 100000)}, {}, 0});
   cases.push_back({"fold", {F({1, 8, 12})}, {{"image", Shape{4, 5}}, {"kernel", Shape{2, 2}}}});
   for (const char* mode : {"nearest", "linear", "cubic"}) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
