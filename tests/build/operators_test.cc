@@ -130,6 +130,10 @@ std::vector<OperatorCase> ReductionCases() {
   for (const char* op : {"softmax", "log_softmax", "layer_norm", "rms_norm"}) cases.push_back({op, {F({3, 9})}});
   cases.push_back({"batch_norm", {F({2, 3, 4}), F({3}), F({3}), F({3}), F({3}, 0.5, 2)}});
   cases.push_back({"scatter_elements", {F({5, 3}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string("add")}}});
+  // Fewer columns of updates than the result has.
+  for (const char* reduction : {"none", "add", "min"})
+    cases.push_back(
+        {"scatter_elements", {F({5, 4}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string(reduction)}}});
   cases.push_back({"scatter_nd", {F({5, 3}), I({2, 1}, 0, 4), F({2, 3})}});
   return cases;
 }
