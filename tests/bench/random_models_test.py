@@ -139,6 +139,12 @@ class ReplayTest(unittest.TestCase):
         self.program("kill -SEGV $$")
         self.assertEqual(replay.try_case(self.case, self.flags).kind, "crashed")
 
+    def test_a_model_without_tasks_is_built_without_records(self):
+        self.flags.seconds = 2
+        self.program('[ $1 != tune ] || { echo "error: there is no task to tune: the network has no operator that runs" >&2; exit 1; }')
+        self.assertEqual(replay.try_case(self.case, self.flags), Verdict("right"))
+        self.assertEqual([line.split()[0] for line in (self.home / "said").read_text().splitlines()], ["tune", "build", "run"])
+
     def test_no_end_is_a_hang(self):
         self.program("exec sleep 60")
         self.flags.limit = 0.3
