@@ -130,6 +130,10 @@ std::vector<OperatorCase> ReductionCases() {
   for (const char* op : {"softmax", "log_softmax", "layer_norm", "rms_norm"}) cases.push_back({op, {F({3, 9})}});
   cases.push_back({"batch_norm", {F({2, 3, 4}), F({3}), F({3}), F({3}), F({3}, 0.5, 2)}});
   cases.push_back({"scatter_elements", {F({5, 3}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string("add")}}});
+  // Fewer columns of updates than the result has.
+  for (const char* reduction : {"none", "add", "min"})
+    cases.push_back(
+        {"scatter_elements", {F({5, 4}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string(reduction)}}});
   cases.push_back({"scatter_nd", {F({5, 3}), I({2, 1}, 0, 4), F({2, 3})}});
   return cases;
 }
@@ -149,6 +153,7 @@ std::vector<OperatorCase> WindowCases() {
       {"conv_transpose", {F({1, 2, 4, 4}), F({2, 3, 3, 3})}, {{"strides", Shape{2, 2}}, {"pads", Shape{1, 1, 1, 1}}}});
   cases.push_back({"gemm", {F({4, 5}), F({5, 3}), F({3})}, {{"alpha", 0.5}}});
   cases.push_back({"matmul", {F({2, 3, 5}), F({5, 4})}});
+  cases.push_back({"matmul", {I({2, 3, 40}, -100000, 100000), I({40, 17}, -100000, 100000)}, {}, 0});
   cases.push_back({"fold", {F({1, 8, 12})}, {{"image", Shape{4, 5}}, {"kernel", Shape{2, 2}}}});
   for (const char* mode : {"nearest", "linear", "cubic"}) {
     for (const char* padding : {"zeros", "border", "reflection"}) {

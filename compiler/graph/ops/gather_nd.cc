@@ -103,6 +103,7 @@ absl::Status CheckUpdates(const OperatorArgs& args) {
 // One place of the result and the updates r of it.
 struct Updates {
   std::vector<int64_t> extents;                             // of r
+  std::function<Expr(const Vars& i)> reaches;               // unless null: whether there are updates of place i
   std::function<Expr(const Vars& i, const Vars& r)> hits;   // whether update r is of place i
   std::function<Expr(const Vars& i, const Vars& r)> value;  // update r, read only where it hits
 };
@@ -110,10 +111,14 @@ struct Updates {
 int EmitScatter(DagBuilder& b, const OperatorArgs& args, int x, const Updates& updates) {
   Combiner combiner = ReductionOf(*args.attributes).value();
   const std::vector<int64_t>& shape = args.output.shape;
+  // Nothing is read of updates and indices elsewhere, where they may have no such element.
+  const auto where_reached = [&](const Vars& i, const Expr& value, const Expr& elsewhere) {
+    return updates.reaches ? Select(updates.reaches(i), value, elsewhere) : value;
+  };
   if (combiner != Combiner::kNone) {
     int combined = b.Reduce("updates", shape, updates.extents, combiner, [&](const Vars& i, const Vars& r) {
-      Expr value = updates.value(i, r);
-      return Select(updates.hits(i, r), value, IdentityOf(combiner, value->dtype));
+      Expr value = updates.value(i, r), none = IdentityOf(combiner, value->dtype);
+      return where_reached(i, Select(updates.hits(i, r), value, none), none);
     });
     return b.Compute("scatter", shape,
                      [&](const Vars& i) { return Combine(combiner, Wide(b, x, i), Raw(b, combined, i)); });
@@ -121,7 +126,7 @@ int EmitScatter(DagBuilder& b, const OperatorArgs& args, int x, const Updates& u
   int last = b.Reduce("last_update", shape, updates.extents, Combiner::kMax, [&](const Vars& i, const Vars& r) {
     Expr position = IntImm(0);
     for (size_t d = 0; d < r.size(); ++d) position = Add(Mul(position, IntImm(updates.extents[d])), r[d]);
-    return Select(updates.hits(i, r), position, IntImm(-1));
+    return where_reached(i, Select(updates.hits(i, r), position, IntImm(-1)), IntImm(-1));
   });
   return b.Compute("scatter", shape, [&](const Vars& i) {
     Expr position = Raw(b, last, i);
@@ -130,7 +135,8 @@ int EmitScatter(DagBuilder& b, const OperatorArgs& args, int x, const Updates& u
     for (size_t d = r.size(); d-- > 0; stride *= updates.extents[d]) {
       r[d] = d == 0 ? FloorDiv(position, stride) : FloorMod(FloorDiv(position, stride), updates.extents[d]);
     }
-    return Select(Le(IntImm(0), position), updates.value(i, r), Wide(b, x, i));
+    const Expr old = Wide(b, x, i);
+    return where_reached(i, Select(Le(IntImm(0), position), updates.value(i, r), old), old);
   });
 }
 
@@ -150,14 +156,19 @@ int EmitScatterElements(DagBuilder& b, const OperatorArgs& args, const std::vect
     i[axis] = r;
     return i;
   };
-  Updates updates{{indices[axis]}, nullptr, nullptr};
+  Updates updates{{indices[axis]}, nullptr, nullptr, nullptr};
+  std::vector<size_t> shorter;
+  for (size_t d = 0; d < x.size(); ++d)
+    if (static_cast<int64_t>(d) != axis && indices[d] < x[d]) shorter.push_back(d);
+  if (!shorter.empty()) {
+    updates.reaches = [&](const Vars& i) {
+      std::vector<Expr> inside;
+      for (const size_t d : shorter) inside.push_back(Lt(i[d], IntImm(indices[d])));
+      return And(inside);
+    };
+  }
   updates.hits = [&](const Vars& i, const Vars& r) {
-    std::vector<Expr> inside;
-    for (size_t d = 0; d < x.size(); ++d) {
-      if (static_cast<int64_t>(d) != axis && indices[d] < x[d]) inside.push_back(Lt(i[d], IntImm(indices[d])));
-    }
-    Expr there = And(inside), index = FromEnd(Raw(b, stages[1], at(i, r[0])), x[axis]);
-    return Select(there, Eq(index, i[axis]), IntImm(0, DType::kBool));
+    return Eq(FromEnd(Raw(b, stages[1], at(i, r[0])), x[axis]), i[axis]);
   };
   updates.value = [&](const Vars& i, const Vars& r) { return Wide(b, stages[2], at(i, r[0])); };
   return EmitScatter(b, args, stages[0], updates);
@@ -176,7 +187,7 @@ int EmitScatterNd(DagBuilder& b, const OperatorArgs& args, const std::vector<int
   const std::vector<int64_t>&x = args.inputs[0].shape, &indices = args.inputs[1].shape;
   int64_t depth = indices.back();
   LimitIndices(b, stages[1], *std::max_element(x.begin(), x.begin() + depth));
-  Updates updates{{indices.begin(), indices.end() - 1}, nullptr, nullptr};
+  Updates updates{{indices.begin(), indices.end() - 1}, nullptr, nullptr, nullptr};
   if (updates.extents.empty()) updates.extents = {1};
   bool single = indices.size() == 1;
   auto position = [&](const Vars& r) { return single ? Vars{} : r; };

@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 
 namespace diapason::ops {
-namespace {}  // namespace
 
 DType SumTypeOf(const OperatorArgs& args) {
-  return IsFloat(args.inputs[0].dtype) ? args.inputs[0].dtype : DType::kInt32;
+  const DType first = args.inputs[0].dtype;
+  return IsFloat(first) || first == DType::kInt64 ? first : DType::kInt32;
 }
 
 absl::Status RequireFactors(const OperatorArgs& args) {
@@ -16,7 +16,7 @@ absl::Status RequireFactors(const OperatorArgs& args) {
   if (!IsFloat(first) && first != sum && !IsByte(first)) return RequireFloat(args);
   for (size_t i = 0; i < args.inputs.size(); ++i) {
     const DType type = args.inputs[i].dtype;
-    if (type == sum || (!IsFloat(sum) && i < 2 && IsByte(type))) continue;
+    if (type == sum || (sum == DType::kInt32 && i < 2 && IsByte(type))) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("inputs must have one type, not ", NameOf(first), " and ", NameOf(type)));
   }

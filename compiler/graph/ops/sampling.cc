@@ -57,6 +57,9 @@ struct Sampling {
     Expr at = align ? Mul(one, Number((extent - 1) / 2, type))
                     : Div(Sub(Mul(one, Number(extent, type)), Number(1, type)), Number(2, type));
     if (mode == "nearest") at = Call("round", {at});
+    // Between the taps of a cubic curve a point outside lies where it lies: each tap is the border's pixel instead, as
+    // PyTorch and ONNX Runtime have it.
+    if (padding == "border" && mode == "cubic") return at;
     if (padding == "border")
       return Select(Between(at, low(), high(d)), at, Min(Max(at, Number(0, type)), Number(extent - 1, type)));
     if (padding == "reflection")

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "../testing.h"
 #include "compiler/graph/builtin.h"
@@ -119,6 +120,75 @@ TEST(Models, ParametersOfALayerNormalizationTakeTheTypeOfItsInput) {
   for (int64_t i = 0; i < 8; ++i)
     want.set(i, ((i % 4 - 1.5) / std::sqrt(1.25 + 1e-5) + 1) * static_cast<double>(i % 4 + 1));
   ExpectNear((*outputs)[0], want, 1e-5);
+}
+
+TEST(Models, StatisticsOfANormalizationAreFloat32) {
+  ModelBuilder model(17);
+  model.Input("x", {2, 4}, DType::kFloat16).Initializer("scale", Counting({4}, DType::kFloat16));
+  model.Node("LayerNormalization", {"x", "scale"}, {"y", "mean", "inverse"}, {{"epsilon", 0.f}});
+  model.Node("SimplifiedLayerNormalization", {"x", "scale"}, {"z", "root"}, {{"epsilon", 0.f}});
+  model.Output("y", DType::kFloat16).Output("mean").Output("inverse").Output("root");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto outputs = EvaluateNetwork(*imported, {Counting({2, 4}, DType::kFloat16)});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].dtype, DType::kFloat16);
+  // 1, 2, 3, 4 and 5, 6, 7, 8: variances of 1.25, mean squares of 7.5 and 43.5.
+  const auto column = [](double first, double second) {
+    return Array::FromFloats({2, 1}, {static_cast<float>(first), static_cast<float>(second)});
+  };
+  ExpectNear((*outputs)[1], column(2.5, 6.5), 1e-6);
+  ExpectNear((*outputs)[2], column(std::sqrt(0.8), std::sqrt(0.8)), 1e-6);
+  ExpectNear((*outputs)[3], column(1 / std::sqrt(7.5), 1 / std::sqrt(43.5)), 1e-6);
+}
+
+TEST(Models, AValueToPadWithMayBeComputed) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 3}).Input("value", {1}).Initializer("pads", IntList({1, -1, 0, 2}));
+  model.Node("Pad", {"x", "pads", "value"}, {"y"}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto outputs = EvaluateNetwork(*imported, {Counting({2, 3}), Array::FromFloats({1}, {9})});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ExpectNear((*outputs)[0], Array::FromFloats({3, 4}, {9, 9, 9, 9, 2, 3, 9, 9, 5, 6, 9, 9}), 0);
+
+  ModelBuilder many(13);
+  many.Input("x", {2, 3}).Input("value", {2}).Initializer("pads", IntList({1, 0, 0, 0}));
+  many.Node("Pad", {"x", "pads", "value"}, {"y"}).Output("y");
+  EXPECT_EQ(std::string(many.Import().status().message()),
+            "cannot import 'model.onnx': node 'node_y' (Pad of opset 13): input 2 (the value to pad with) must have "
+            "one element");
+}
+
+TEST(Models, LogarithmsOfSumsOfExponentialsKeepInfinities) {
+  ModelBuilder model(13);
+  model.Input("x", {3, 2});
+  model.Node("ReduceLogSumExp", {"x"}, {"y"}, {{"axes", Ints{1}}, {"keepdims", int64_t{0}}}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Array x = Array::FromFloats({3, 2}, {-kInfinity, -kInfinity, 1, kInfinity, -kInfinity, 2});
+  const auto outputs = EvaluateNetwork(*imported, {x});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].at(0), -kInfinity);
+  EXPECT_EQ((*outputs)[0].at(1), kInfinity);
+  EXPECT_NEAR((*outputs)[0].at(2), 2, 1e-6);
+}
+
+TEST(Models, ProductsOfLongIntegersAreExact) {
+  ModelBuilder model(13);
+  model.Input("a", {1, 2}, DType::kInt64).Input("b", {2, 1}, DType::kInt64);
+  model.Node("MatMul", {"a", "b"}, {"y"}).Output("y", DType::kInt64);
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  Array a(DType::kInt64, {1, 2}), b(DType::kInt64, {2, 1});
+  for (int i = 0; i < 2; ++i) {
+    a.set_int(i, (int64_t{1} << 40) + i);
+    b.set_int(i, i + 3);
+  }
+  const auto outputs = EvaluateNetwork(*imported, {a, b});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].int_at(0), 7 * (int64_t{1} << 40) + 4);
 }
 
 // Expand by 1x1, depthwise, project by 1x1, add: a block of MobileNet-v2, as PyTorch exports it.

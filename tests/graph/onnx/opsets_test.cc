@@ -108,6 +108,14 @@ std::vector<OpsetCase> OpsetCases() {
       {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
       {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
       // Taps at -1, 0, 1 and 2 around 0.5 with weights 1/8, 3/8, 3/8 and 1/8; the edge goes on.
+      // Element 6 / 1.2 is the fifth, though 1.2 is larger as a float32.
+      {"ResizeByAScaleThatIsRounded",
+       "Resize",
+       {10},
+       {1, 10},
+       {{"mode", "nearest"}},
+       {Floats({2}, {1, 1.2f})},
+       Floats({1, 12}, {1, 1, 2, 3, 4, 5, 6, 6, 7, 8, 9, 10})},
       {"ResizeSmoothed",
        "Resize",
        {18, 19},

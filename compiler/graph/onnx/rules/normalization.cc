@@ -25,17 +25,24 @@ ImportValue Normalized(Composer& c, const ImportValue& x, int64_t axis, double e
   return c.Op(centred ? "layer_norm" : "rms_norm", {x}, {{"axis", axis}, {"epsilon", epsilon}});
 }
 
-// Further results of LayerNormalization: mean and 1 / standard deviation.
-void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& x, int64_t axis, double epsilon) {
-  if (!node.IsRead(1) && !node.IsRead(2)) return;
+// Further results, float32 unless stash_type is 16 (bfloat16): mean and 1 / standard deviation, or, not centred,
+// 1 / root mean square alone.
+void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& input, int64_t axis, double epsilon,
+                   bool centred) {
+  const int64_t stash = node.Int("stash_type", 1);
+  const int inverse_at = centred ? 2 : 1;
+  if (!node.IsRead(1) && !node.IsRead(inverse_at)) return;
+  ImportValue x = c.Cast(input, stash == 16 ? DType::kBfloat16 : DType::kFloat32);
   Ints axes(RankOf(x) - axis);
   std::iota(axes.begin(), axes.end(), axis);
   Attributes over{{"axes", axes}, {"keepdims", int64_t{1}}};
-  ImportValue mean = c.Op("reduce_mean", {x}, over), centred = c.Sub(x, mean);
-  ImportValue variance = c.Op("reduce_mean", {c.Mul(centred, centred)}, over);
-  ImportValue inverse = c.Op("rsqrt", {c.Add(variance, c.Scalar(epsilon, variance))});
-  if (node.IsRead(1)) c.Set(1, mean);
-  if (node.IsRead(2)) c.Set(2, inverse);
+  if (centred) {
+    const ImportValue mean = c.Op("reduce_mean", {x}, over);
+    x = c.Sub(x, mean);
+    if (node.IsRead(1)) c.Set(1, mean);
+  }
+  const ImportValue square = c.Op("reduce_mean", {c.Mul(x, x)}, over);
+  if (node.IsRead(inverse_at)) c.Set(inverse_at, c.Op("rsqrt", {c.Add(square, c.Scalar(epsilon, square))}));
 }
 
 // Parameters of a layer normalization, in the type of x. PyTorch's older exporter leaves those of a float16 model as
@@ -51,10 +58,9 @@ absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
   ImportValue x = c.Input(0), scale = Parameter(c, 1, x);
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
   double epsilon = node.Float("epsilon", 1e-5);
-  node.Int("stash_type", 1);  // sums are float32 at least
   ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
   if (node.HasInput(2)) y = c.Add(y, Parameter(c, 2, x));
-  SetStatistics(node, c, x, axis, epsilon);
+  SetStatistics(node, c, x, axis, epsilon, centred);
   return c.Finish(y);
 }
 absl::Status LayerNormalization(NodeImporter& node) { return ImportLayerNorm(node, true); }

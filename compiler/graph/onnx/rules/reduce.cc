@@ -1,4 +1,7 @@
 // Reductions over axes. Those of ReduceSum are an input from opset 13 on, those of the others from opset 18 on.
+#include <cmath>
+#include <limits>
+
 #include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
@@ -56,7 +59,13 @@ absl::Status ReduceProd(NodeImporter& node) { return ImportReduce(node, {"reduce
 absl::Status ReduceSum(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 13}); }
 absl::Status ReduceSumSquare(NodeImporter& node) { return ImportReduce(node, {"reduce_sum", 18, Square}); }
 
-// The largest exponent is taken out, so that no power overflows.
+double LargestFinite(DType dtype) {
+  if (dtype == DType::kFloat16) return 65504;
+  return dtype == DType::kBfloat16 ? std::ldexp(255.0 / 128, 127) : std::numeric_limits<float>::max();
+}
+
+// The largest exponent is taken out, so that no power overflows; as a finite number, since the difference of two
+// infinities would be none.
 absl::Status ReduceLogSumExp(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
@@ -65,6 +74,10 @@ absl::Status ReduceLogSumExp(NodeImporter& node) {
   Attributes kept = axes.attributes;
   kept.Set("keepdims", int64_t{1});
   ImportValue top = c.Op("reduce_max", {x}, kept);
+  if (c.ok() && IsFloat(top->type.dtype)) {
+    const double most = LargestFinite(top->type.dtype);
+    top = c.Op("clip", {top}, {{"min", -most}, {"max", most}});
+  }
   ImportValue sum = c.Op("reduce_sum", {c.Op("exp", {c.Sub(x, top)})}, axes.attributes);
   ImportValue flat = sum->type.shape == top->type.shape ? top : c.Reshape(top, sum->type.shape);
   return c.Finish(c.Add(c.Op("log", {sum}), flat));

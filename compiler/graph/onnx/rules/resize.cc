@@ -25,21 +25,29 @@ struct AxisPlan {
   double scale = 1, roi_start = 0, roi_end = 1;
 };
 
-double SourceOf(const AxisPlan& a, const Settings& s, int64_t at) {
-  double x = static_cast<double>(at), in = static_cast<double>(a.input), out = static_cast<double>(a.output);
-  if (s.coordinates == "asymmetric") return x / a.scale;
-  if (s.coordinates == "align_corners") return a.output == 1 ? 0 : x * (in - 1) / (in * a.scale - 1);
-  if (s.coordinates == "pytorch_half_pixel") return in * a.scale > 1 ? (x + 0.5) / a.scale - 0.5 : 0;
-  if (s.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / a.scale;
+template <typename Real>
+Real SourceOf(const AxisPlan& a, const Settings& s, int64_t at) {
+  const Real x = static_cast<Real>(at), in = static_cast<Real>(a.input), out = static_cast<Real>(a.output);
+  const Real scale = static_cast<Real>(a.scale), half = static_cast<Real>(0.5);
+  const Real start = static_cast<Real>(a.roi_start), end = static_cast<Real>(a.roi_end);
+  if (s.coordinates == "asymmetric") return x / scale;
+  if (s.coordinates == "align_corners") return a.output == 1 ? 0 : x * (in - 1) / (in * scale - 1);
+  if (s.coordinates == "pytorch_half_pixel") return in * scale > 1 ? (x + half) / scale - half : 0;
+  if (s.coordinates == "tf_half_pixel_for_nn") return (x + half) / scale;
   if (s.coordinates == "tf_crop_and_resize") {
-    return a.output > 1 ? a.roi_start * (in - 1) + x * (a.roi_end - a.roi_start) * (in - 1) / (out - 1)
-                        : 0.5 * (a.roi_start + a.roi_end) * (in - 1);
+    return a.output > 1 ? start * (in - 1) + x * (end - start) * (in - 1) / (out - 1) : half * (start + end) * (in - 1);
   }
   if (s.coordinates == "half_pixel_symmetric") {
-    double adjustment = out / (a.scale * in), centre = in / 2;
-    return centre * (1 - adjustment) + (x + 0.5) / a.scale - 0.5;
+    const Real adjustment = out / (scale * in), centre = in / 2;
+    return centre * (1 - adjustment) + (x + half) / scale - half;
   }
-  return (x + 0.5) / a.scale - 0.5;
+  return (x + half) / scale - half;
+}
+
+// Which element is nearest is decided in float32, as others do: elements that lie where they do by a scale of 1.2 lie
+// on whole numbers only if quotients are rounded to what the scale was rounded to.
+double PlaceOf(const AxisPlan& a, const Settings& s, int64_t at) {
+  return s.mode == "nearest" ? SourceOf<float>(a, s, at) : SourceOf<double>(a, s, at);
 }
 
 int64_t Nearest(double x, const std::string& mode) {
@@ -71,7 +79,7 @@ Taps TapsOf(const AxisPlan& a, const Settings& s) {
   Taps taps{std::vector<std::vector<int64_t>>(count, std::vector<int64_t>(a.output)),
             std::vector<std::vector<double>>(count, std::vector<double>(a.output, 1)), std::vector<bool>(a.output)};
   for (int64_t at = 0; at < a.output; ++at) {
-    double x = SourceOf(a, s, at);
+    double x = PlaceOf(a, s, at);
     taps.outside[at] = s.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.input - 1));
     if (s.mode == "nearest") {
       taps.position[0][at] = std::clamp<int64_t>(Nearest(x, s.nearest), 0, a.input - 1);
