@@ -32,6 +32,7 @@ def parse(words):
     parser.add_argument("--merge", nargs="+", default=[], metavar="FOLDER", help="measure nothing; the table of these --out folders")
     parser.add_argument("--no-peers", action="store_true", help="our side of the built-in networks and kernels only")
     parser.add_argument("--target", default="cuda", help="default: cuda")
+    parser.add_argument("--records", metavar="FILE", help="add the best record of each task of networks, as `diapason records add` does")
     parser.add_argument("--programs", metavar="FOLDER", help="with diapason and task_times; default: build/bin, then bundle/bin")
     parser.add_argument("--peers", default=ROOT / "bench" / "peers_torch.py", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="only say how long the parts will take")
@@ -102,7 +103,7 @@ def measure(args):
     right = True
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            bench = Bench(programs, peer, results, pathlib.Path(scratch), say, machine, build)
+            bench = Bench(programs, peer, results, pathlib.Path(scratch), say, machine, build, args.records)
             for part in args.parts:
                 say(part)
                 result = run_part(bench, part)

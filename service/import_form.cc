@@ -27,7 +27,7 @@ template <typename Map>
 absl::StatusOr<Ways> WaysFromProto(const Map& message) {
   Ways ways;
   for (const auto& [node, way] : message) {
-    if (node < 0 || way > static_cast<uint32_t>(Way::kShorterBranch)) return Damaged("an unknown fusion alternative");
+    if (node < 0 || way > static_cast<uint32_t>(Way::kInProduct)) return Damaged("an unknown fusion alternative");
     ways[node] = static_cast<Way>(way);
   }
   return ways;

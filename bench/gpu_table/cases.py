@@ -64,20 +64,20 @@ TRANSFORMERS = {
 BERT_LARGE = {"layers": 24, "hidden": 1024, "heads": 16, "intermediate": 4096}
 # In half precision: weights and activations float16, sums float32.
 HALF = {
-    "resnet-18-half": Network("ResNet-18, fp16", "resnet-18", "resnet18", 40, 0, compiled=True, dtype="float16"),
-    "resnet-50-half": Network("ResNet-50, fp16", "resnet-50", "resnet50", 45, 0, compiled=True, dtype="float16"),
-    "resnet-50-b16-half": Network("ResNet-50, batch 16, fp16", "resnet-50", "resnet50", 45, 0, batch=16, dtype="float16"),
-    "mobilenet-v2-half": Network("MobileNet-v2, fp16", "mobilenet_v2", "mobilenet_v2", 40, 0, dtype="float16"),
-    "vit-b16-half": Network("ViT-B/16, fp16", "vit-b16", "vit_b_16", 45, 0, dtype="float16"),
-    "bert-base-half": Network("BERT-base, 128 tokens, fp16", "bert-base", "bert-base", 45, 0, dtype="float16"),
-    "efficientnet-b0-half": Network("EfficientNet-B0, fp16", "efficientnet-b0", "efficientnet_b0", 45, 0, dtype="float16"),
-    "convnext-tiny-half": Network("ConvNeXt-T, fp16", "convnext-tiny", "convnext_tiny", 45, 0, dtype="float16"),
-    "swin-tiny-half": Network("Swin-T, fp16", "swin-tiny", "swin_t", 45, 0, dtype="float16"),
-    "vit-b16-b16-half": Network("ViT-B/16, batch 16, fp16", "vit-b16", "vit_b_16", 45, 0, batch=16, dtype="float16"),
-    "bert-base-b16-half": Network("BERT-base, 128 tokens, batch 16, fp16", "bert-base", "bert-base", 45, 0, batch=16, dtype="float16"),
-    "bert-large-half": Network("BERT-large, 128 tokens, fp16", "bert-base", "bert-large", 45, 0, dtype="float16", options=BERT_LARGE),
-    "gpt2-half": Network("GPT-2, 128 tokens, fp16", "gpt2", "gpt2", 45, 0, dtype="float16"),
-    "gpt2-decode-half": Network("GPT-2, one token behind 512, fp16", "gpt2", "gpt2-decode", 45, 0, dtype="float16",
+    "resnet-18-half": Network("ResNet-18, fp16", "resnet-18", "resnet18", 150, 0, compiled=True, dtype="float16"),
+    "resnet-50-half": Network("ResNet-50, fp16", "resnet-50", "resnet50", 150, 0, compiled=True, dtype="float16"),
+    "resnet-50-b16-half": Network("ResNet-50, batch 16, fp16", "resnet-50", "resnet50", 150, 0, batch=16, dtype="float16"),
+    "mobilenet-v2-half": Network("MobileNet-v2, fp16", "mobilenet_v2", "mobilenet_v2", 150, 0, dtype="float16"),
+    "vit-b16-half": Network("ViT-B/16, fp16", "vit-b16", "vit_b_16", 150, 0, dtype="float16"),
+    "bert-base-half": Network("BERT-base, 128 tokens, fp16", "bert-base", "bert-base", 150, 0, dtype="float16"),
+    "efficientnet-b0-half": Network("EfficientNet-B0, fp16", "efficientnet-b0", "efficientnet_b0", 150, 0, dtype="float16"),
+    "convnext-tiny-half": Network("ConvNeXt-T, fp16", "convnext-tiny", "convnext_tiny", 150, 0, dtype="float16"),
+    "swin-tiny-half": Network("Swin-T, fp16", "swin-tiny", "swin_t", 150, 0, dtype="float16"),
+    "vit-b16-b16-half": Network("ViT-B/16, batch 16, fp16", "vit-b16", "vit_b_16", 150, 0, batch=16, dtype="float16"),
+    "bert-base-b16-half": Network("BERT-base, 128 tokens, batch 16, fp16", "bert-base", "bert-base", 150, 0, batch=16, dtype="float16"),
+    "bert-large-half": Network("BERT-large, 128 tokens, fp16", "bert-base", "bert-large", 150, 0, dtype="float16", options=BERT_LARGE),
+    "gpt2-half": Network("GPT-2, 128 tokens, fp16", "gpt2", "gpt2", 150, 0, dtype="float16"),
+    "gpt2-decode-half": Network("GPT-2, one token behind 512, fp16", "gpt2", "gpt2-decode", 150, 0, dtype="float16",
                                 options={"seq": 512, "decode": 1}),
 }
 # float32 with products in TensorFloat-32, which both sides may use.
@@ -126,7 +126,7 @@ GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-f
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "gemms-half-large": 20, "gemm-int8": 10, "gemm-tf32": 10, "convs-half": 40, "attention-half": 30, "norms-half": 5}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 40, "gemms-half-large": 40, "gemm-int8": 40, "gemm-tf32": 40, "convs-half": 40, "attention-half": 40, "norms-half": 20}
 # By part; of "gemm" there is one, in several modes.
 KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "gemms-half-large": GEMMS_HALF_LARGE, "gemm-int8": GEMM_INT8, "gemm-tf32": GEMM_TF32, "convs-half": CONVS_HALF, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
 KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
@@ -135,10 +135,14 @@ PARTS = [*NETWORKS, "gemm"]
 NETWORKS |= TRANSFORMERS | HALF | TF32
 MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, *TF32, "gemms-half", "gemms-half-large", "gemm-int8", "gemm-tf32", "convs-half", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
 # Names for several parts.
-GROUPS = {"half": ["resnet-18-half", "resnet-50-half", "resnet-50-b16-half", "mobilenet-v2-half", "efficientnet-b0-half"],
-          "transformers": ["convnext-tiny-half", "swin-tiny-half", "vit-b16-half", "bert-base-half", "bert-large-half", "gpt2-half"],
-          "transformers-more": ["vit-b16-b16-half", "bert-base-b16-half", "gpt2-decode-half", *TRANSFORMERS],
-          "kernels-half": ["gemms-half", "gemms-half-large", "gemm-int8", "convs-half", "attention-half", "norms-half"],
+GROUPS = {"half": ["resnet-18-half", "resnet-50-half"],
+          "half-more": ["resnet-50-b16-half", "mobilenet-v2-half", "efficientnet-b0-half"],
+          "transformers": ["vit-b16-half", "bert-base-half", "gpt2-half"],
+          "transformers-more": ["bert-large-half", "convnext-tiny-half", "swin-tiny-half"],
+          "transformers-batch": ["vit-b16-b16-half", "bert-base-b16-half", "gpt2-decode-half"],
+          "transformers-single": [*TRANSFORMERS],
+          "kernels-half": ["gemms-half", "gemms-half-large", "gemm-int8"],
+          "kernels-half-more": ["convs-half", "attention-half", "norms-half"],
           "tf32": [*TF32, "gemm-tf32"]}
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]

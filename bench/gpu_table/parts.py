@@ -25,6 +25,7 @@ class Bench:
     say: callable
     machine: dict
     build: str
+    records: str | None = None  # the file that gets the networks' best records
 
 
 def run_part(bench, name):
@@ -61,6 +62,8 @@ def network_part(bench, name, result):
         history = bench.scratch / f"{name}-{len(packages)}.db"
         seconds = network.strict_seconds if flags else network.seconds
         row = result["rows"][mode] = tune(bench, model, options, history, seconds, flags)
+        if bench.records:
+            bench.programs.diapason("records", "add", history, "--out", bench.records, "--keep", 1, json_output=False)
         packages[mode] = bench.scratch / f"{name}-{len(packages)}"
         bench.programs.build(model, options, history, packages[mode], flags)
         run = time_package(bench, packages[mode], row, "--check")

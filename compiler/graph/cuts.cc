@@ -48,6 +48,7 @@ std::string NameOfWay(const Network& network, const Fork& fork) {
     case Way::kInPlace: return absl::StrCat(op, " in place");
     case Way::kApart: return absl::StrCat(op, " apart");
     case Way::kShorterBranch: return absl::StrCat(op, " in the shorter branch");
+    case Way::kInProduct: return absl::StrCat(op, " in the product");
   }
   return "usual";
 }

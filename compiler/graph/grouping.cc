@@ -77,6 +77,7 @@ class Grouper {
       groups_[group].nodes.push_back(n);
       group_of_[n] = group;
     }
+    JoinProductsOfRows();
     AbsorbProducers();
     Finish();
     return std::move(result_);
@@ -383,11 +384,12 @@ class Grouper {
       bool pointwise = FindOperator(op)->kind == OperatorKind::kElementwise || op == "transpose";
       if (elementwise && same_shape && pointwise) continue;
       if (pointwise && op != "transpose" && IsReadOnceByRows(producer, reader)) continue;
-      if (op == "transpose" && ReadsFewChannels(node)) continue;
+      if (op == "transpose" && (ReadsFewChannels(node) || HasOneRow(reader))) continue;
       return false;
     }
-    // Data handed to a weight or parameter position of an anchor is read too often to be computed again.
-    return elementwise || node.inputs[0] == network_.nodes[producer.nodes.back()].output;
+    // Data handed to a weight or parameter position of an anchor is read too often to be computed again, unless the
+    // anchor reads it once.
+    return elementwise || HasOneRow(reader) || node.inputs[0] == network_.nodes[producer.nodes.back()].output;
   }
 
   // pow(x, 2) in front of the mean of squares: a reduction of a chain reads each element once.
@@ -446,6 +448,50 @@ class Grouper {
     return views;
   }
 
+  // Whether a product has one row in each batch, so that it reads each element of its second operand once.
+  bool HasOneRow(int n) const {
+    const Node& node = network_.nodes[n];
+    const std::vector<int64_t>& shape = ResultOf(n).type.shape;
+    return node.op == "matmul" && shape.size() > 1 && shape[shape.size() - 2] == 1 &&
+           network_.tensors[node.inputs[0]].type.shape.size() == shape.size() &&
+           network_.tensors[node.inputs[1]].type.elements() >= network_.tensors[node.inputs[0]].type.elements();
+  }
+
+  // A normalised row, or the weights of attention that is taken apart, that a product of one row alone reads: its
+  // reductions may be made again by each block of the product's kernel. The product; -1: there is none.
+  int ProductOfRow(int g) const {
+    const auto rows = rows_.find(g);
+    if (rows == rows_.end() || groups_[g].nodes.empty()) return -1;
+    const int last = groups_[g].nodes.back(), reader = OnlyReader(last);
+    if (reader < 0 || group_of_[reader] < 0 || groups_[group_of_[reader]].anchor != reader || !HasOneRow(reader))
+      return -1;
+    const std::vector<int64_t>& shape = ResultOf(last).type.shape;
+    const bool whole = rows->second.shape == shape &&
+                       rows->second.axes == std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1};
+    const std::vector<int>& inputs = network_.nodes[reader].inputs;
+    return whole && inputs[0] == network_.nodes[last].output && inputs[1] != inputs[0] ? reader : -1;
+  }
+
+  // Gives the nodes of a group to that of a node.
+  void MoveInto(int reader, Group* producer) {
+    Group& into = groups_[group_of_[reader]];
+    for (int n : producer->nodes) group_of_[n] = group_of_[reader];
+    into.nodes.insert(into.nodes.end(), producer->nodes.begin(), producer->nodes.end());
+    std::sort(into.nodes.begin(), into.nodes.end());
+    producer->nodes.clear();
+  }
+
+  void JoinProductsOfRows() {
+    for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+      const int product = ProductOfRow(g);
+      if (product < 0 || !MayHold(groups_[g].nodes, groups_[group_of_[product]].nodes)) continue;
+      const int last = groups_[g].nodes.back();
+      const bool apart = WayOf(product) == Way::kApart;  // of attention
+      if (!apart) result_.forks.push_back({last, Way::kInProduct});
+      if (apart || WayOf(last) == Way::kInProduct) MoveInto(product, &groups_[g]);
+    }
+  }
+
   // Backwards, so that chains are absorbed whole.
   void AbsorbProducers() {
     for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
@@ -459,11 +505,8 @@ class Grouper {
       if (IsReadAgain(into) && Computes(producer)) result_.forks.push_back({producer.nodes.back(), Way::kApart});
       if (WayOf(producer.nodes.back()) == Way::kApart) continue;
       producer.nodes.insert(producer.nodes.end(), views.begin(), views.end());
-      for (int n : producer.nodes) group_of_[n] = group_of_[reader];
       for (int view : views) result_.alias_of.erase(network_.nodes[view].output);
-      into.nodes.insert(into.nodes.end(), producer.nodes.begin(), producer.nodes.end());
-      std::sort(into.nodes.begin(), into.nodes.end());
-      producer.nodes.clear();
+      MoveInto(reader, &producer);
     }
   }
 

@@ -30,6 +30,7 @@ enum class Way : uint8_t {
   kApart,    // an element-wise node joins no group in front of it; a group that ends with it is not computed in its
              // reader; a product is no attention with the softmax and the product in front of it
   kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
+  kInProduct,      // reductions of one row (a normalization) are made again where a product reads the row
 };
 using Ways = std::map<int, Way>;  // by node
 

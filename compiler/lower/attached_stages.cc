@@ -8,7 +8,7 @@
 
 namespace diapason {
 
-Stmt AttachedStages::EmitThose(int id, size_t position, bool shared) {
+Stmt AttachedStages::EmitThose(int id, size_t position, bool shared, const std::vector<int>& but) {
   const State& state = nest_.kernel.state;
   std::vector<int> stages = nest_.kernel.StagesAt(id, position);
   std::stable_partition(stages.begin(), stages.end(), [&](int child) {
@@ -19,8 +19,24 @@ Stmt AttachedStages::EmitThose(int id, size_t position, bool shared) {
   });
   std::vector<Stmt> all;
   for (int child : stages)
-    if (IsOfBlock(state.stage(child).memory) == shared) all.push_back(emitter_.EmitStage(child));
+    if (IsOfBlock(state.stage(child).memory) == shared && std::count(but.begin(), but.end(), child) == 0)
+      all.push_back(emitter_.EmitStage(child));
   return MakeSeq(all);
+}
+
+std::vector<int> AttachedStages::NeededByBlock(const std::vector<int>& stages) const {
+  const KernelContext& kernel = nest_.kernel;
+  std::vector<int> needed;
+  for (auto own = stages.rbegin(); own != stages.rend(); ++own) {
+    if (IsOfBlock(kernel.state.stage(*own).memory)) continue;
+    const bool reads = std::any_of(stages.begin(), stages.end(), [&](int child) {
+      const bool first =
+          IsOfBlock(kernel.state.stage(child).memory) || std::count(needed.begin(), needed.end(), child) > 0;
+      return first && kernel.ReadsInside(child, *own);
+    });
+    if (reads) needed.insert(needed.begin(), *own);
+  }
+  return needed;
 }
 
 Stmt AttachedStages::Emit(int id, size_t position) {
@@ -37,8 +53,12 @@ Stmt AttachedStages::Emit(int id, size_t position) {
     nest_.Refuse(absl::InvalidArgumentError(
         absl::StrCat("stage ", kernel.state.stage(id).op.name,
                      ": asynchronous copies stand beside bulk copies, or in a split reduction")));
-  const Stmt shared = EmitBetweenBarriers(id, position);
-  return MakeSeq({shared, EmitOwn(id, position)});
+  const std::vector<int> needed = NeededByBlock(stages);
+  std::vector<Stmt> all;
+  for (int child : needed) all.push_back(emitter_.EmitStage(child));
+  all.push_back(EmitBetweenBarriers(id, position));
+  all.push_back(EmitThose(id, position, false, needed));
+  return MakeSeq(all);
 }
 
 // The stages of the block, and its bulk copies.

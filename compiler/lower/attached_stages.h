@@ -17,8 +17,8 @@ class AttachedStages {
       : nest_(*nest), bulk_(*bulk), core_matrices_(*core_matrices), emitter_(*emitter) {}
 
   // All that is computed at a loop without a pipeline: the stages of the block, between barriers, then those of the
-  // thread; or all in turn, where stages of the block read others of this loop or are copied asynchronously. Null if
-  // there are none.
+  // thread, but for those that stages of the block need, which come first (reductions of a row); or all in turn, where
+  // stages of the block read others of this loop or are copied asynchronously. Null if there are none.
   Stmt Emit(int id, size_t position);
 
   // The stages at a loop that all threads of the block share, or those that each has for itself. What reads memory
@@ -33,7 +33,9 @@ class AttachedStages {
   Stmt EmitInTurn(std::vector<int> stages, bool after_barrier = false);
 
  private:
-  Stmt EmitThose(int id, size_t position, bool shared);
+  Stmt EmitThose(int id, size_t position, bool shared, const std::vector<int>& but = {});
+  // Of stages at a loop, those of the thread that one of the block reads, or a stage computed inside it.
+  std::vector<int> NeededByBlock(const std::vector<int>& stages) const;
   Stmt EmitBetweenBarriers(int id, size_t position);
 
   NestState& nest_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/guards.h"
+#include "compiler/lower/lane_registers.h"
 
 namespace diapason {
 namespace {
@@ -58,6 +59,36 @@ std::vector<Stmt> MeetInTree(NestParts& parts, int id, int tree, const Expr& thr
   return meet;
 }
 
+// Whether warps add up their threads' shares themselves: whole ones, where lanes can ask each other.
+bool MeetsInWarps(const KernelContext& kernel, int64_t width) {
+  return kernel.target.kind == TargetKind::kCuda && width % kLanesOfWarp == 0;
+}
+
+// What a thread does with its share, in `part`: the lanes of its warp make one of theirs, which the first of them
+// leaves in `tree`.
+Stmt MeetInWarp(NestParts& parts, int id, int part, int tree, const Expr& thread) {
+  const StageState& stage = parts.state.kernel.state.stage(id);
+  const DType dtype = stage.op.dtype;
+  const int other = DeclareShares(parts.state.buffers, "shuffled", {-1, "", dtype, Scope::kLocal, 1});
+  const Expr zero = IntImm(0), mine = Load(part, dtype, {zero});
+  std::vector<Stmt> meet;
+  for (int64_t half = kLanesOfWarp / 2; half >= 1; half /= 2) {
+    meet.push_back(MakeShuffle(other, zero, mine, FloorMod(Add(thread, IntImm(half)), kLanesOfWarp)));
+    meet.push_back(MakeStore(part, zero, Combine(stage.op.combiner, mine, Load(other, dtype, {zero}))));
+  }
+  meet.push_back(
+      MakeIf(Eq(FloorMod(thread, kLanesOfWarp), zero), MakeStore(tree, FloorDiv(thread, kLanesOfWarp), mine)));
+  return MakeSeq(std::move(meet));
+}
+
+// Of what so many warps left in `tree`, the result.
+Expr OfAllWarps(const StageState& stage, int tree, int64_t warps) {
+  Expr all = Load(tree, stage.op.dtype, {IntImm(0)});
+  for (int64_t warp = 1; warp < warps; ++warp)
+    all = Combine(stage.op.combiner, all, Load(tree, stage.op.dtype, {IntImm(warp)}));
+  return all;
+}
+
 }  // namespace
 
 bool IsAcrossThreads(const KernelContext& kernel, int id) {
@@ -98,10 +129,13 @@ Stmt EmitAcrossThreads(NestParts& parts, NestEmitter& emitter, int id) {
   Stmt share =
       MakeIf(And(shares.conditions), MakeStore(part, zero, Combine(stage.op.combiner, part_value, shares.value)));
   for (size_t p = last; p-- > first;) share = parts.loops.Around(id, p, share);
-  const std::vector<Stmt> steps{MakeStore(part, zero, IdentityOf(stage.op.combiner, dtype)), share,
-                                MakeStore(tree, thread, part_value)};
-  std::vector<Stmt> meet = MeetInTree(parts, id, tree, thread, width);
-  Stmt result = MakeStore(id, parts.expressions.StoreIndex(id), Load(tree, dtype, {zero}));
+  const bool by_warps = MeetsInWarps(nest.kernel, width);
+  const std::vector<Stmt> steps{
+      MakeStore(part, zero, IdentityOf(stage.op.combiner, dtype)), share,
+      by_warps ? MeetInWarp(parts, id, part, tree, thread) : MakeStore(tree, thread, part_value)};
+  std::vector<Stmt> meet = by_warps ? std::vector<Stmt>{MakeBarrier()} : MeetInTree(parts, id, tree, thread, width);
+  Stmt result =
+      MakeStore(id, parts.expressions.StoreIndex(id), OfAllWarps(stage, tree, by_warps ? width / kLanesOfWarp : 1));
   if (stage.attach == StageState::Attach::kRoot)
     result = MakeFor(ForKind::kThreadX, thread, width, MakeIf(Eq(thread, zero), result));
   result = MakeIf(And(shares.store_guards), result);

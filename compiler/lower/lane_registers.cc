@@ -7,11 +7,6 @@
 #include "compiler/lower/loop_values.h"
 
 namespace diapason {
-namespace {
-
-constexpr int64_t kLanesOfWarp = 32;
-
-}  // namespace
 
 Expr LaneRegisters::RegisterOf(int id, const std::vector<Expr>& values) {
   const StageState& stage = nest_.kernel.state.stage(id);

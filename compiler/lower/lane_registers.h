@@ -2,11 +2,14 @@
 // the order of its loops, and the others of its warp ask it by shuffles.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compiler/lower/nest_state.h"
 
 namespace diapason {
+
+inline constexpr int64_t kLanesOfWarp = 32;
 
 // Where elements of such stages are, and the shuffles that bring those of other lanes. All lanes of a warp take part in
 // a shuffle, so it comes in front of the statement that needs its result.

@@ -29,12 +29,33 @@ bool IsReadBy(const Expr& load, const Axis& axis) {
                      [&](const Expr& index) { return UsesVar(index, axis.var.get()); });
 }
 
+// Stages that read the one element of another along a dimension read it by their own axis there, if that has one
+// element too: a single query is then a row that can be followed through all stages.
+absl::StatusOr<ComputeDag> WithRowsOfOne(const ComputeDag& dag) {
+  std::vector<Stage> stages = dag.stages();
+  for (Stage& stage : stages) {
+    if (stage.placeholder) continue;
+    stage.body = Rewrite(stage.body, [&](const Expr& e) -> Expr {
+      if (e->kind != ExprKind::kLoad || e->args.size() != stage.axes.size() || dag.stage(e->buffer).placeholder)
+        return e;
+      std::vector<Expr> point = e->args;
+      for (size_t d = 0; d < point.size(); ++d)
+        if (IsInt(point[d], 0) && stage.axes[d].extent == 1) point[d] = stage.axes[d].var;
+      return Load(e->buffer, e->dtype, std::move(point));
+    });
+  }
+  return ComputeDag::Create(std::move(stages), dag.outputs());
+}
+
 class AttentionRewriter {
  public:
   explicit AttentionRewriter(const ComputeDag& dag) : dag_(dag), new_id_(dag.size(), -1), reduced_(dag.size(), false) {}
 
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindProducts());
+    if (HasOneQuery()) {
+      ASSIGN_OR_RETURN(dag_, WithRowsOfOne(dag_));
+    }
     FindQuotient();
     for (int id = 0; id < dag_.size(); ++id) {
       if (std::count(left_out_.begin(), left_out_.end(), id) > 0) continue;
@@ -65,6 +86,16 @@ class AttentionRewriter {
         dag_.is_output(weights_))
       return NoAttention("its weights are read elsewhere");
     return absl::OkStatus();
+  }
+
+  // Whether no axis of several elements is read by the weights alone.
+  bool HasOneQuery() const {
+    const Stage& product = dag_.stage(values_);
+    const Expr* loads[] = {&Unconverted(product.body->args[0]), &Unconverted(product.body->args[1])};
+    if (!Behind(*loads[0])) std::swap(loads[0], loads[1]);
+    return std::all_of(product.axes.begin(), product.axes.end(), [&](const Axis& axis) {
+      return axis.extent == 1 || !IsReadBy(*loads[0], axis) || IsReadBy(*loads[1], axis);
+    });
   }
 
   // The weights as exponentials and the sum of each row of these: exp / sum, through stages that only convert it.
@@ -247,7 +278,7 @@ class AttentionRewriter {
     return static_cast<int>(stages_.size()) - 1;
   }
 
-  const ComputeDag& dag_;
+  ComputeDag dag_;
   int scores_ = -1, values_ = -1, weights_ = -1;
   int powers_ = -1, sums_ = -1;  // of a softmax: its exponentials, and their sums; -1: the weights are no quotient
   std::vector<Expr> row_;        // where the sum of the weights' row is, by their axes

@@ -170,7 +170,6 @@ class AttentionFinder {
     places.resize(load.args.size(), kUnread);
     const int spatial = static_cast<int>(op(reader).axes.size());
     for (size_t d = 0; d < load.args.size(); ++d) {
-      if (op(load.buffer).axes[d].extent == 1) continue;
       const int axis = AxisOf(op(reader), load.args[d]);
       int place = kElsewhere;
       if (axis >= spatial)
@@ -245,6 +244,7 @@ class AttentionFinder {
         chain_.value_of_product = a;
       }
     }
+    if (chain_.query_of_product < 0) NameOneQuery(in_values);
     chain_.keys = op(chain_.weights).axes[chain_.key_of_weights].extent;
     if (chain_.query_of_product >= 0) chain_.query_of_root = root_axis_[chain_.query_of_product];
     if (chain_.value_of_product >= 0) chain_.value_of_root = root_axis_[chain_.value_of_product];
@@ -258,6 +258,17 @@ class AttentionFinder {
     for (int id : chain_.reductions) chain_.query_of_reductions.push_back(AxisAt(id, chain_.query_of_weights));
     FindKeysRead();
     return chain_.keys > 1 && chain_.value_of_product >= 0;
+  }
+
+  // Of one query: the last axis of one element by which the weights alone are read.
+  void NameOneQuery(const std::vector<bool>& in_values) {
+    for (int a = static_cast<int>(in_values.size()); a-- > 0;) {
+      const auto dim = std::find(product_axis_.begin(), product_axis_.end(), a);
+      if (dim == product_axis_.end() || in_values[a] || root_axis_[a] < 0) continue;
+      chain_.query_of_product = a;
+      chain_.query_of_weights = static_cast<int>(dim - product_axis_.begin());
+      return;
+    }
   }
 
   void FindKeysRead() {

@@ -27,7 +27,7 @@ struct AttentionChain {
   std::vector<int> between;     // other element-wise stages, consumers first
   std::vector<int> behind;      // element-wise stages between `product` and `root`, consumers first
   // Axes of stages by what they stand for; -1 where a stage has none.
-  int query_of_product = -1, query_of_root = -1;  // rows that share keys and values
+  int query_of_product = -1, query_of_root = -1;  // rows that share keys and values, perhaps of one element
   int value_of_product = -1, value_of_root = -1;  // along a value
   int query_of_seen = -1, key_of_seen = -1;
   int query_of_scores = -1, key_of_scores = -1;

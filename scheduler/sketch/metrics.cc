@@ -220,9 +220,24 @@ int64_t MetricsModel::PartsOf(const Bounds& bounds, int id) const {
   return blocks * bounds.stages[id].thread_sets;
 }
 
+// How often the blocks of a cluster compute a stage again that they do not share: once each. 1 for all other stages.
+int64_t MetricsModel::RepeatsInCluster(const Bounds& bounds, int id) const {
+  const State& state = skeleton_->state();
+  const auto rank_of = [&](int stage) {
+    for (int loop : state.stage(stage).order)
+      if (state.stage(stage).loops[loop].annotation == Annotation::kCluster) return bounds.stages[stage].extent[loop];
+    return int64_t{0};
+  };
+  if (state.stage(id).attach == StageState::Attach::kRoot) return 1;
+  int at = id;
+  for (; state.stage(at).attach == StageState::Attach::kAt; at = state.stage(at).attach_stage)
+    if (summed_[at] >= 0 || rank_of(at) > 0) return 1;
+  return std::max<int64_t>(1, rank_of(at));
+}
+
 double MetricsModel::Executions(const Bounds& bounds, int id) const {
   const State& state = skeleton_->state();
-  double product = static_cast<double>(PartsOf(bounds, id));
+  double product = static_cast<double>(PartsOf(bounds, id) * RepeatsInCluster(bounds, id));
   bool own_threads = state.stage(id).bulk;  // a block copies them, not each thread
   for (int loop : state.stage(id).order) {
     product *= static_cast<double>(bounds.stages[id].extent[loop]);

@@ -90,6 +90,7 @@ class MetricsModel {
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   double GuardsOfBody(const Bounds& bounds, int stage) const;
   int64_t PartsOf(const Bounds& bounds, int stage) const;
+  int64_t RepeatsInCluster(const Bounds& bounds, int id) const;
   double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
 
   const Skeleton* skeleton_;

@@ -31,7 +31,7 @@ elif command == "tune":
     assert not history.exists(), "tuning begins from nothing"
     history.write_text("")
     answer = {"measured": 90, "elapsed_s": 10.0, "trials_per_s": 9.0}
-elif command == "build":
+elif command in ("build", "records"):
     answer = {}
 elif command == "run":
     answer = {"throughput": {"samples_us": [100.0, 110.0]}, "tasks_us": 99.0, "estimated_us": 104.0, "check": {"ok": True, "max_rel_error": 1e-7}}
@@ -137,8 +137,15 @@ class FlowTest(unittest.TestCase):
         self.assertEqual([call for call in ours if "--dtype float16" not in call], [])
         self.assertEqual(len(ours), 12)
         self.assertIn("peer network mobilenet_v2 --batch 1 --dtype float16", self.calls())
-        self.assertRegex(shown, r"MobileNet-v2, fp16 +40 s +105.0 us +1000.0 us")
-        self.assertRegex(shown, r"GEMM 128x768x768, fp16 +10 s +2.0 us +10.0 us +0.200")
+        self.assertRegex(shown, r"MobileNet-v2, fp16 +150 s +105.0 us +1000.0 us")
+        self.assertRegex(shown, r"GEMM 128x768x768, fp16 +40 s +2.0 us +10.0 us +0.200")
+
+    def test_the_best_records_of_networks_are_kept_where_asked(self):
+        status, shown = self.run_h200("mobilenet-v2-half", "gemm-int8", "--records", self.folder / "best.jsonl")
+        self.assertEqual(status, 0, shown)
+        kept = [call for call in self.calls() if call.startswith("diapason records")]
+        self.assertEqual(len(kept), 1)
+        self.assertRegex(kept[0], r"^diapason records add \S+/mobilenet-v2-half-0.db --out \S+/best.jsonl --keep 1$")
 
     def test_integers_are_asked_of_both_sides(self):
         status, shown = self.run_h200("gemm-int8")
@@ -146,7 +153,7 @@ class FlowTest(unittest.TestCase):
         ours = [call for call in self.calls() if call.startswith(("diapason tune", "diapason build")) and "--help" not in call]
         self.assertEqual([call for call in ours if "--set int8=1" not in call], [])
         self.assertIn("peer kernels gemm-int8", self.calls())
-        self.assertRegex(shown, r"GEMM 4096\^3, int8 +10 s +2.0 us +10.0 us +0.200")
+        self.assertRegex(shown, r"GEMM 4096\^3, int8 +40 s +2.0 us +10.0 us +0.200")
 
     def test_networks_of_torchvision_are_exported_and_compared_with_it(self):
         status, _ = self.run_h200("densenet-121")

@@ -128,6 +128,44 @@ TEST(Cuts, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
   EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[1]), ElementsAre("conv2d_3x3_s1_2x4x4_3", "mul_relu_2x4x4"));
 }
 
+// A normalised row, of one token or several, in front of a projection.
+Network NormalisedProjection(int64_t tokens) {
+  Network n;
+  const int x = n.AddInput("x", {DType::kFloat32, {1, tokens, 12}});
+  const int w = n.AddConstant("w", RandomArray({DType::kFloat32, {12, 20}}, 1));
+  const int normal = n.AddNode("layer_norm", {x}, {{"axis", int64_t{-1}}, {"epsilon", 1e-5}}, "normal").value();
+  n.outputs = {n.AddNode("matmul", {normal, w}, {}, "projection").value()};
+  return n;
+}
+
+TEST(Cuts, ANormalisedRowMayBeMadeInTheProductThatReadsIt) {
+  const Cuts cuts = FindCuts(NormalisedProjection(1)).value();
+  ASSERT_EQ(cuts.boundaries.size(), 1u);
+  EXPECT_THAT(WayNames(cuts.boundaries[0]), ElementsAre("usual", "layer_norm in the product"));
+  EXPECT_EQ(cuts.boundaries[0].ways[0].tasks.size(), 2u);
+  EXPECT_EQ(cuts.boundaries[0].ways[1].tasks.size(), 1u);
+  const Network n = NormalisedProjection(1);
+  const std::vector<Array> inputs = RandomInputs(n, 3);
+  const Partition other = PartitionAs(n, cuts, {1}).value();
+  EXPECT_EQ(other.subgraphs.size(), 1u);
+  ExpectNear(EvaluatePartition(n, other, inputs).value()[0], EvaluateNetwork(n, inputs).value()[0], 1e-5);
+  EXPECT_TRUE(FindCuts(NormalisedProjection(2)).value().boundaries.empty()) << "two rows";
+}
+
+// Of one query the product by the values makes the weights itself, and that of the keys reads them as they lie.
+TEST(Cuts, AttentionOfOneQueryTakenApartIsTwoKernels) {
+  for (const auto& [queries, kernels] : {std::pair<const char*, size_t>{"1", 2}, {"3", 4}}) {
+    ModelOptions options;
+    options.extra = {{"heads", "2"}, {"queries", queries}, {"keys", "24"}, {"size", "16"}};
+    const Network n = LoadOptimized("attention", options).value();
+    const Cuts cuts = FindCuts(n).value();
+    ASSERT_EQ(cuts.boundaries.size(), 1u) << queries;
+    ASSERT_EQ(cuts.boundaries[0].ways.size(), 2u) << queries;
+    EXPECT_EQ(cuts.boundaries[0].ways[0].tasks.size(), 1u) << queries;
+    EXPECT_EQ(cuts.boundaries[0].ways[1].tasks.size(), kernels) << queries;
+  }
+}
+
 // Residual blocks in a row, with what comes in front of a convolution apart from the one before: more forks than are
 // tried at once.
 Network ManyBlocks(int blocks) {

@@ -36,7 +36,7 @@ class RowsOfAttention : public AttentionSketch {
 
   void BindBlocks(const Start& start) {
     draft_.Name("attention_block");
-    const bool rows = a_.query_of_product >= 0;
+    const bool rows = a_.queries > 1;
     const Factor ti = rows ? Hole("query.threads", {1, 2, 4, 8, 16}, start.query_threads) : Factor::Of(1);
     const Factor ri = rows ? Hole("query.rows", {1, 2, 4, 8}, start.query_rows) : Factor::Of(1);
     const Factor lanes = Hole("lanes", {16, 32, 64, 128}, start.lanes);
@@ -44,8 +44,8 @@ class RowsOfAttention : public AttentionSketch {
     const Factor threads = rows ? ti * lanes : lanes;
 
     // The result: rows of threads by lanes along a value.
-    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), across, inside;
-    SplitQueries(a_.root, a_.query_of_root, {ti, ri}, {&outer, &across, &inside});
+    std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), across, inside;
+    SplitQueries(a_.root, RowsIn(a_.query_of_root), {ti, ri}, {&outer, &across, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {lanes});
     across.push_back(e[1]);
     inside.insert(inside.begin(), e[0]);
@@ -68,8 +68,8 @@ class RowsOfAttention : public AttentionSketch {
     draft_.Name("attention_row");
     const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
     const Factor vector = Hole("value.vector", draft_.LanesUpTo(a_.values, 2), draft_.NativeLanes());
-    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), middle, inside;
-    SplitQueries(a_.root, a_.query_of_root, {rows, ri}, {&outer, &middle, &inside});
+    std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
+    SplitQueries(a_.root, RowsIn(a_.query_of_root), {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
     middle.push_back(e[0]);
     inside.push_back(e[1]);
@@ -119,6 +119,9 @@ class RowsOfAttention : public AttentionSketch {
     return along;
   }
 
+  // A stage's query axis if it has several.
+  int RowsIn(int axis) const { return a_.queries > 1 ? axis : -1; }
+
   // Adds the pieces of a stage's query axis, if it has one, to a level each, outer to inner.
   void SplitQueries(int stage, int axis, const std::vector<Factor>& factors,
                     const std::vector<std::vector<int>*>& levels) {
@@ -152,8 +155,8 @@ class RowsOfAttention : public AttentionSketch {
 
   void BindScores(int block, const ScoreTile& tile) {
     Share(a_.seen, block);
-    std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), across, inside;
-    SplitQueries(a_.seen, a_.query_of_seen, {tile.ti, tile.ri}, {&outer, &across, &inside});
+    std::vector<int> outer = OtherAxes(a_.seen, {RowsIn(a_.query_of_seen), a_.key_of_seen}), across, inside;
+    SplitQueries(a_.seen, RowsIn(a_.query_of_seen), {tile.ti, tile.ri}, {&outer, &across, &inside});
     const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {tile.keys, tile.lanes});
     outer.push_back(j[0]);
     across.push_back(j[2]);
@@ -191,8 +194,8 @@ class RowsOfAttention : public AttentionSketch {
     const bool along_head = a_.keys_read >= 0 && KeysRunAlongHead();
     if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read))
       draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
-    std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), inside;
-    if (a_.query_of_seen >= 0) {
+    std::vector<int> outer = OtherAxes(a_.seen, {RowsIn(a_.query_of_seen), a_.key_of_seen}), inside;
+    if (RowsIn(a_.query_of_seen) >= 0) {
       const std::vector<int> i =
           draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
       outer.push_back(i[0]);

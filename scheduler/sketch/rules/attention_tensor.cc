@@ -377,8 +377,9 @@ bool WholeFits(const Draft& draft, const AttentionChain& chain) {
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
   if (chain.query_of_root < 0 || chain.value_of_root < 0 || chain.query_of_seen < 0 || chain.query_of_scores < 0)
     return false;
-  for (int stage : {chain.scores, chain.product})
-    if (!FitsTensorCores(draft, stage) || !EndsInZeros(draft, stage)) return false;
+  if (!FitsTensorCores(draft, chain.scores, chain.query_of_scores, chain.key_of_scores) ||
+      !FitsTensorCores(draft, chain.product, chain.query_of_product, chain.value_of_product))
+    return false;
   const Stage &scores = draft.state().stage(chain.scores).op, &product = draft.state().stage(chain.product).op;
   const Expr& size = scores.reduce_axes[0].var;
   const ExprNode* const weights = LoadOf(draft, chain.product, chain.weights);

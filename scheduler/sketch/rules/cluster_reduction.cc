@@ -3,53 +3,15 @@
 // memory, then all write the output tile together, each block its share, summed over the shared memory of all. S is a
 // hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
 // work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
-// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device. A vector times a matrix is split
-// over sets of threads alone, many of them, which read the matrix into registers (sketch "stream").
+// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
 #include <algorithm>
 
-#include "scheduler/sketch/rules/gpu_tile.h"
+#include "scheduler/sketch/rules/cluster_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
 
 namespace diapason {
 namespace {
-
-// Numbers of blocks that leave each enough to reduce, and are needed to fill the device; with them one block, whose
-// threads alone share the reduction.
-std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
-  const StageState& s = draft.state().stage(stage);
-  const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
-  const int64_t reduce = s.op.terms(), space = s.op.elements();
-  const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
-  std::vector<int32_t> sizes;
-  for (int32_t blocks : {2, 3, 4, 6, 8, 12, 16})
-    if (blocks <= draft.context().facts.max_cluster && extent / blocks >= 8 && reduce / blocks >= 32 &&
-        space * blocks <= fill)
-      sizes.push_back(blocks);
-  if (!sizes.empty()) sizes.insert(sizes.begin(), 1);
-  return sizes;
-}
-
-bool IsGemmLike(const Draft& draft, int stage) {
-  bool gemm_like = false;
-  draft.BatchAxes(stage, &gemm_like);
-  return gemm_like;
-}
-
-// A matrix times a vector: every element of the matrix is read once, so that the sets of threads have nothing to do but
-// to read it, in vectors of neighbours that make results of their own.
-bool SumsOneRow(const Draft& draft, int stage) {
-  const StageState& s = draft.state().stage(stage);
-  if (draft.ReduceAxes(stage).size() != 1) return false;
-  int tiled = 0;
-  for (const Axis& axis : s.op.axes) tiled += axis.extent > 1;
-  const Expr& last = s.op.axes.back().var;
-  bool neighbours = false;
-  Visit(s.op.body, [&](const ExprNode& e) {
-    neighbours |= e.kind == ExprKind::kLoad && !e.args.empty() && e.args.back() == last;
-  });
-  return tiled == 1 && s.op.axes.back().extent > 1 && neighbours;
-}
 
 class ClusterReduction : public SketchRule {
  public:
@@ -63,18 +25,15 @@ class ClusterReduction : public SketchRule {
       return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
     if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
-    if (ClusterSizes(draft, stage).empty()) return Answer::kSkip;
-    return IsGemmLike(draft, stage) || SumsOneRow(draft, stage) ? Answer::kApply : Answer::kSkip;
+    return IsGemmLike(draft, stage) && !ClusterSizes(draft, stage).empty() ? Answer::kApply : Answer::kSkip;
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     std::vector<Derived> result;
-    const bool streams = !IsGemmLike(draft, stage);
     Draft next = draft;
-    next.Name(streams ? "stream" : "cluster");
-    TileForThreads(&next, stage, streams);
+    next.Name("cluster");
+    TileForThreads(&next, stage);
     result.push_back({std::move(next), false});
-    if (streams) return result;
     // Slices that do not end in zeros would have to divide by the number of blocks.
     if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
       Draft tensor = draft;
@@ -94,47 +53,24 @@ class ClusterReduction : public SketchRule {
 
  private:
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
-  static void TileForThreads(Draft* draft, int stage, bool streams) {
+  static void TileForThreads(Draft* draft, int stage) {
     TileInfo info;
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
-    const ClusterAxis cluster = streams ? MakeSets(draft, stage) : MakeCluster(draft, stage);
-    std::vector<Factor> whole;
+    const ClusterAxis cluster = MakeCluster(draft, stage);
+    SharedTile shared;
     for (const GpuTile& tile : tiles) {
       info.threads = info.threads * tile.threads;
-      whole.push_back(tile.all());
+      shared.tiles.push_back(tile.all());
     }
     info.threads = info.threads * cluster.thread_sets;
-    info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
+    shared.threads = info.threads;
+    shared.cluster = cluster.blocks;
+    info.stage = IntoSharedTile(draft, stage, shared);
     info.consumer = stage;
     draft->ComputeAt(info.stage, stage, {BindThreads(draft, stage, tiles)});
-    ReduceTiles reduce;
-    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster, &reduce);
-    if (streams) {
-      info.reduce_loop = reduce.inner_loop;
-      info.streams = true;
-      draft->PreferAsFallback();
-      DeclarePrior(draft, info.stage, tiles.back(), cluster.thread_sets, reduce);
-    }
+    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster);
     draft->AddTile(info);
-  }
-
-  // Blocks for all cores, threads that read 16 bytes at once, and as many sets of these as make a few warps, each with
-  // some loads on their way.
-  static void DeclarePrior(Draft* draft, int stage, const GpuTile& row, const Factor& sets, const ReduceTiles& reduce) {
-    const StageState& s = draft->state().stage(stage);
-    int64_t bytes = 4;
-    Visit(s.op.body, [&](const ExprNode& e) {
-      if (e.kind == ExprKind::kLoad) bytes = std::min<int64_t>(bytes, BytesOf(e.dtype));
-    });
-    const int64_t vector = 16 / bytes, columns = s.op.elements(), terms = s.op.terms();
-    const int64_t threads = std::clamp<int64_t>(columns / (vector * draft->context().facts.num_cores), 2, 32);
-    const int64_t all_sets = std::clamp<int64_t>(128 / threads, 4, 64);
-    draft->Prior(row.s4, vector);
-    draft->Prior(row.threads, threads);
-    draft->Prior(sets, all_sets);
-    draft->Prior(reduce.axes.back().r2, std::clamp<int64_t>(terms / all_sets, 1, 16));
-    draft->Prior(reduce.axes.back().r1, 1);
   }
 
   static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
@@ -142,10 +78,10 @@ class ClusterReduction : public SketchRule {
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
     const ClusterAxis cluster = MakeCluster(draft, stage, groups.rows < 0);
-    std::vector<Factor> whole;
-    for (const TensorTile& tile : tiles) whole.push_back(tile.all());
     info.threads = ThreadsOf(tiles) * cluster.thread_sets;
-    info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
+    SharedTile shared{{}, info.threads, cluster.blocks};
+    for (const TensorTile& tile : tiles) shared.tiles.push_back(tile.all());
+    info.stage = IntoSharedTile(draft, stage, shared);
     info.consumer = stage;
     const TensorLoops loops = SplitForLanes(draft, stage, tiles, groups);
     draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
@@ -158,73 +94,8 @@ class ClusterReduction : public SketchRule {
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    return {draft->LongestReduceAxis(stage), blocks,
-            with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
-  }
-
-  // Of a row: by threads of a block alone, as many as are of use.
-  static ClusterAxis MakeSets(Draft* draft, int stage) {
-    return {draft->LongestReduceAxis(stage), Factor::Of(1), draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32),
-            /*copies=*/false};
-  }
-
-  // Returns the new stage that reduces.
-  static int IntoSharedTile(Draft* draft, int stage, const std::vector<Factor>& tiles, const Factor& threads,
-                            const Factor& cluster) {
-    const int consumer = draft->ElementwiseConsumer(stage);
-    const int block = BindConsumer(draft, consumer, tiles, threads, cluster);
-    const int reduction = draft->CacheWrite(stage, Memory::kLocal);
-    draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
-    draft->ComputeAt(stage, consumer, {block});
-    return reduction;
-  }
-
-  // A block writes every S-th run of one vector a thread of the tile. Returns the loop over tiles.
-  static int BindConsumer(Draft* draft, int consumer, const std::vector<Factor>& tiles, const Factor& threads,
-                          const Factor& cluster) {
-    std::vector<int> outer, inner;
-    for (int axis : draft->SpatialAxes(consumer)) {
-      const std::vector<int> pieces = draft->Split(consumer, axis, {tiles[axis]});
-      outer.push_back(pieces[0]);
-      inner.push_back(pieces[1]);
-    }
-    std::vector<int> order = outer;
-    order.insert(order.end(), inner.begin(), inner.end());
-    draft->Reorder(consumer, order);
-    const int block = draft->Fuse(consumer, outer);
-    const int tile = draft->Fuse(consumer, inner);
-    const Factor vector = draft->OptionHole("write.vector", {1, 2, 4}, 4);
-    const std::vector<int> pieces = draft->Split(consumer, tile, {cluster, threads, vector});
-    draft->Reorder(consumer, {block, pieces[1], pieces[2], pieces[0], pieces[3]});
-    draft->Annotate(consumer, block, Annotation::kBlockX);
-    draft->Annotate(consumer, pieces[1], Annotation::kCluster);
-    draft->Annotate(consumer, pieces[2], Annotation::kThreadX);
-    draft->Annotate(consumer, pieces[3], Annotation::kVectorize);
-    draft->Do({StepKind::kUnroll, consumer, {}, {Factor::Of(4)}, -1, {}});
-    return block;
-  }
-
-  // Threads store their registers, along rows as vectors. Returns the loop over threads.
-  static int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
-    std::vector<int> rest, vthread, thread, s3, s4, order;
-    for (int axis : draft->SpatialAxes(stage)) {
-      const GpuTile& t = tiles[axis];
-      const std::vector<int> pieces = draft->Split(stage, axis, {t.vthreads, t.threads, t.s3, t.s4});
-      rest.push_back(pieces[0]);  // one iteration
-      vthread.push_back(pieces[1]);
-      thread.push_back(pieces[2]);
-      s3.push_back(pieces[3]);
-      s4.push_back(pieces[4]);
-    }
-    for (const auto* level : {&thread, &rest, &vthread, &s3, &s4})
-      order.insert(order.end(), level->begin(), level->end());
-    draft->Reorder(stage, order);
-    for (const auto* level : {&rest, &vthread, &s3, &s4})
-      for (int loop : *level)
-        draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
-    const int threads = draft->Fuse(stage, thread);
-    draft->Annotate(stage, threads, Annotation::kThreadX);
-    return threads;
+    const int axis = draft->LongestReduceAxis(stage);
+    return {axis, axis, blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
   // The same from the lanes of products on tensor cores.

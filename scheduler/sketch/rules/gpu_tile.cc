@@ -23,15 +23,19 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
     const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
     const int32_t most = draft->IsRowOfWindow(stage, axis) ? kMostUnrolledRow : kMostUnrolled;
     const Factor inner = draft->TileHole(name + ".r2", extent, most, innermost ? 4 : 1);
-    std::vector<Factor> factors{mid, inner};
-    const bool split = axis == cluster.axis;
-    if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
+    const bool blocks = axis == cluster.axis, sets = axis == cluster.set_axis;
+    std::vector<Factor> factors;
+    if (blocks) factors.push_back(cluster.blocks);
+    if (sets) factors.push_back(cluster.thread_sets);
+    factors.insert(factors.end(), {mid, inner});
     if (made) made->axes.push_back({axis, mid, inner});
-    draft->Tile(extent, split ? cluster.blocks * cluster.thread_sets * mid * inner : mid * inner);
+    Factor tile;
+    for (const Factor& factor : factors) tile = tile * factor;
+    draft->Tile(extent, tile);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
-    if (split) loops.cluster.push_back(pieces[1]);
-    if (split) loops.sets.push_back(pieces[2]);
+    if (blocks) loops.cluster.push_back(pieces[1]);
+    if (sets) loops.sets.push_back(pieces[blocks ? 2 : 1]);
     loops.r1.push_back(pieces[pieces.size() - 2]);
     loops.r2.push_back(pieces.back());
   }

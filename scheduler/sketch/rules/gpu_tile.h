@@ -17,10 +17,10 @@ struct GpuTile {
 // Makes the holes of every spatial axis of a stage; batch axes and those of extent 1 are not tiled.
 std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch);
 
-// A reduce axis of which each block of a cluster takes every `blocks`-th tile, and each of as many sets of a block's
-// threads its share of that; axis -1: none.
+// A reduce axis of which each block of a cluster takes every `blocks`-th tile, and one, perhaps the same, of which each
+// of as many sets of a block's threads has its share; axis -1: none.
 struct ClusterAxis {
-  int axis = -1;
+  int axis = -1, set_axis = -1;
   Factor blocks, thread_sets;
   bool copies = true;  // operands are copied into shared memory, in a pipeline
 };

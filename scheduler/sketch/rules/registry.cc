@@ -18,6 +18,8 @@ SketchRules DefaultRules(const Target& target) {
   rules.push_back(MakeSpecialComputeLocation());
   rules.push_back(MakeInline());
   rules.push_back(MakeSimplifyConstTensor());
+  if (target.is_gpu()) rules.push_back(MakeRowOfProduct());
+  if (target.is_gpu()) rules.push_back(MakeStream());
   rules.push_back(MakeRfactor());
   if (target.is_gpu()) rules.push_back(MakeCrossThreadReduction());
   if (target.is_gpu()) rules.push_back(MakeClusterReduction());

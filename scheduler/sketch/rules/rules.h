@@ -20,6 +20,8 @@ std::unique_ptr<SketchRule> MakeComputeLocation();   // a costly element-wise st
 std::unique_ptr<SketchRule> MakePackConstant();      // weights in the order in which tiles read them (CPU)
 std::unique_ptr<SketchRule> MakeRfactor();           // a long reduction in slices (split-K)
 std::unique_ptr<SketchRule> MakeRowReductions();     // normalisations and softmax in one kernel
+std::unique_ptr<SketchRule> MakeRowOfProduct();      // reductions of the row that a streamed product reads
+std::unique_ptr<SketchRule> MakeStream();            // a reduction of what is read once, by many sets of threads (GPU)
 std::unique_ptr<SketchRule> MakeClusterReduction();  // a reduction over the blocks of a cluster (sm_90)
 std::unique_ptr<SketchRule> MakeCrossThreadReduction();    // a reduction over the threads of a block (GPU)
 std::unique_ptr<SketchRule> MakePlainReduction();          // a reduction without reuse (pooling)

@@ -191,6 +191,26 @@ bool FitsTensorCores(const Draft& draft, int stage) {
          (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));
 }
 
+bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns) {
+  constexpr int64_t kFewColumns = 8, kFewTerms = 8;
+  const StageState& s = draft.state().stage(stage);
+  const std::vector<int> reduce = draft.ReduceAxes(stage);
+  if (IntrinsicFor(draft, stage, /*groups=*/false) == nullptr || reduce.size() != 1 || !EndsInZeros(draft, stage) ||
+      s.axis(columns).extent < kFewColumns || s.axis(reduce[0]).extent < kFewTerms)
+    return false;
+  Expr loads[2];
+  LoadsOfProduct(s.op.body, loads);
+  for (int axis : draft.SpatialAxes(stage)) {
+    const auto reads = [&](const Expr& load) {
+      return std::any_of(load->args.begin(), load->args.end(),
+                         [&](const Expr& index) { return UsesVar(index, s.axis(axis).var.get()); });
+    };
+    const int readers = reads(loads[0]) + reads(loads[1]);
+    if (s.axis(axis).extent > 1 && readers != (axis == rows || axis == columns ? 1 : 2)) return false;
+  }
+  return true;
+}
+
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);

@@ -16,6 +16,9 @@ namespace diapason {
 // columns fit images better than 16 would), a row of the window is its k, and the window moves over what lies in shared
 // memory. On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
+// The same for rows and columns that are named, of which there may be any number of rows: a product that a kernel with
+// other work has, so that idle rows of a tile cost less than a kernel of its own.
+bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
 // Whether the target allows the stage's factors to be rounded to TensorFloat-32 (Draft::RoundFactors). Not behind the

@@ -11,6 +11,8 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/passes.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
 #include "compiler/schedule/rewrite_attention.h"
 #include "scheduler/sketch/attention_chain.h"
@@ -96,6 +98,21 @@ TEST(AttentionChainTest, OneQueryHasNoRowsToShareKeys) {
   const auto chain = ChainOf(Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32}));
   ASSERT_TRUE(chain.has_value());
   EXPECT_EQ(chain->keys, 200);
+  const auto alone = ChainOf(Attention({.queries = 1, .keys = 50, .size = 32, .values = 32}));
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_EQ(std::vector({alone->query_of_product, alone->query_of_root, alone->query_of_seen, alone->query_of_scores}),
+            std::vector({1, 1, 1, 1}));
+}
+
+// As the graph writes it: what has one element is read at 0, whatever the axis.
+TEST(AttentionChainTest, OneQueryOfANetworkIsARowInTheRewrite) {
+  ModelOptions options;
+  options.extra = {{"heads", "3"}, {"queries", "1"}, {"keys", "70"}, {"size", "16"}};
+  options.dtype = DType::kFloat16;
+  const Network network = LoadOptimized("attention", options).value();
+  const Partition partition = PartitionNetwork(network).value();
+  ASSERT_EQ(partition.subgraphs.size(), 1u);
+  EXPECT_EQ(Sketches(partition.subgraphs[0].dag, "cuda -arch=sm_90").size(), 5u);
 }
 
 TEST(AttentionChainTest, OtherDagsAreNone) {
@@ -118,8 +135,8 @@ TEST(AttentionTest, TheDefaultScheduleIsOneKernel) {
   }
 }
 
-// Both products on tensor cores, in the rewrite that lays operands out for them; not where a query is alone, or heads
-// are too small.
+// Both products on tensor cores, in the rewrite that lays operands out for them, however few queries there are; not
+// where heads are too small.
 TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   const ComputeDag half = Attention({.queries = 40, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16});
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
@@ -147,10 +164,15 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 5u);
-  for (const ComputeDag& other :
-       {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
-        Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
-    EXPECT_EQ(Sketches(other, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
+  for (const int64_t queries : {1, 2, 11})
+    EXPECT_EQ(Sketches(Attention({.queries = queries, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
+                       "cuda -arch=sm_90")
+                  .size(),
+              5u)
+        << queries;
+  EXPECT_EQ(Sketches(Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16}),
+                     "cuda -arch=sm_90"),
+            std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(Attention({.queries = 40, .keys = 70, .size = 32, .values = 48}), "cuda -arch=sm_90 -strict-fp32"),
             std::vector<std::string>{"direct/attention_block"});
 }
@@ -369,13 +391,15 @@ TEST(AttentionTest, ValuesArriveBehindTheScores) {
   EXPECT_EQ(order, (std::vector<std::string>{"ask", "ask", "ask", "wait 1", "products", "wait 0", "products"}));
 }
 
-// Rows of scores that no block can hold are kernels of their own.
+// Rows of scores that no block can hold are kernels of their own, where tensor cores cannot stream the keys.
 TEST(AttentionTest, RowsThatDoNotFitAreNotHeld) {
-  const ComputeDag longest = Attention({.queries = 4, .keys = 20000, .size = 8, .values = 8});
+  EXPECT_EQ(Sketches(Attention({.queries = 4, .keys = 20000, .size = 8, .values = 8}), "opencl"),
+            std::vector<std::string>{"attention/attention_tensor.stream"});
+  const ComputeDag longest = Attention({.queries = 4, .keys = 20000, .size = 4, .values = 4});
   EXPECT_TRUE(Sketches(longest, "opencl").empty());
   EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(longest, "cpu"), std::vector<std::string>{"direct/attention_row"});
-  const ComputeDag longer = Attention({.queries = 4, .keys = 70000, .size = 8, .values = 8});
+  const ComputeDag longer = Attention({.queries = 4, .keys = 70000, .size = 4, .values = 4});
   for (const char* text : {"cpu -num-cores=2", "opencl", "cuda -arch=sm_90"}) {
     EXPECT_TRUE(Sketches(longer, text).empty()) << text;
     const Target target = Target::Parse(text).value();

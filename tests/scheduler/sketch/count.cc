@@ -87,10 +87,18 @@ class Counter {
  private:
   void AddStore(const StmtNode& store, double times) {
     counted_->stores[store.buffer].push_back({IsUpdate(store), times});
-    const Expr& value = store.value;
-    if (value->kind == ExprKind::kLoad && counted_->buffers.count(value->buffer))
-      counted_->stands_for[value->buffer] = store.buffer;
+    if (const int parts = OnlyBufferOf(store.value);
+        parts >= 0 && parts != store.buffer && counted_->buffers.count(parts))
+      counted_->stands_for[parts] = store.buffer;
     Reach(store.buffer, store.index);
+  }
+
+  // The buffer whose elements a value is, or combines: what the warps of a block have left there; -1: it is more.
+  static int OnlyBufferOf(const Expr& value) {
+    if (value->kind == ExprKind::kLoad) return value->buffer;
+    if (value->kind != ExprKind::kAdd && value->kind != ExprKind::kMax && value->kind != ExprKind::kMin) return -1;
+    const int buffer = OnlyBufferOf(value->args[0]);
+    return buffer == OnlyBufferOf(value->args[1]) ? buffer : -1;
   }
 
   void Reach(int buffer, const Expr& index) {

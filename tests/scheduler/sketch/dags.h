@@ -530,7 +530,80 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_half_odd",
        Attention(
            {.heads = 4, .groups = 2, .queries = 37, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
+      {"attention_half_one_query",
+       Attention(
+           {.heads = 3, .groups = 3, .queries = 1, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
+      {"attention_half_few_queries",
+       Attention(
+           {.heads = 2, .groups = 2, .queries = 5, .keys = 150, .size = 16, .values = 16, .dtype = DType::kFloat16})},
   };
+}
+
+// A row divided by its length, scaled, times a matrix (RMS normalisation in front of a projection).
+inline ComputeDag NormalisedRowProduct(int64_t terms, int64_t columns, DType dtype) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int x = b.Placeholder("x", {1, terms}, dtype);
+  const int scale = b.Constant("scale", {terms}, dtype), w = b.Constant("w", {terms, columns}, dtype);
+  const int squares = b.Reduce("squares", {1}, {terms}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(x, {i[0], r[0]})));
+  });
+  const int normal = b.Compute("normal", {1, terms}, [&](const Vars& i) {
+    const Expr mean = Mul(b.At(squares, {i[0]}), FloatImm(1.0 / static_cast<double>(terms)));
+    return Stored(dtype, Mul(Mul(InFloat32(b.At(x, {i[0], i[1]})), Call("rsqrt", {Add(mean, FloatImm(1e-5))})),
+                             InFloat32(b.At(scale, {i[1]}))));
+  });
+  const int sum = b.Reduce("sum", {1, columns}, {terms}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(InFloat32(b.At(normal, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+  });
+  return b.Build({b.Compute("y", {1, columns}, [&](const Vars& i) { return Stored(dtype, b.At(sum, i)); })}).value();
+}
+
+// The values of heads by the softmax of their scores, of one query each.
+inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DType dtype) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int scores = b.Placeholder("scores", {heads, keys}), v = b.Placeholder("v", {heads, keys, size}, dtype);
+  const int top = b.Reduce("top", {heads}, {keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+    return b.At(scores, {i[0], r[0]});
+  });
+  const int e = b.Compute("e", {heads, keys}, [&](const Vars& i) {
+    return Call("exp", {Sub(b.At(scores, {i[0], i[1]}), b.At(top, {i[0]}))});
+  });
+  const int sum = b.Reduce("sum", {heads}, {keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return b.At(e, {i[0], r[0]});
+  });
+  const int weights = b.Compute("weights", {heads, keys}, [&](const Vars& i) {
+    return Div(b.At(e, {i[0], i[1]}), b.At(sum, {i[0]}));
+  });
+  const int y = b.Reduce("y", {heads, size}, {keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(b.At(weights, {i[0], r[0]}), InFloat32(b.At(v, {i[0], r[0], i[1]})));
+  });
+  return b.Build({b.Compute("stored", {heads, size}, [&](const Vars& i) { return Stored(dtype, b.At(y, i)); })})
+      .value();
+}
+
+// Scaled scores of one query a head.
+inline ComputeDag ScoresOfKeys(int64_t heads, int64_t keys, int64_t size, DType dtype) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int q = b.Placeholder("q", {heads, size}, dtype), k = b.Placeholder("k", {heads, keys, size}, dtype);
+  const int scores = b.Reduce("scores", {heads, keys}, {size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(InFloat32(b.At(q, {i[0], r[0]})), InFloat32(b.At(k, {i[0], i[1], r[0]})));
+  });
+  return b
+      .Build({b.Compute("scaled", {heads, keys}, [&](const Vars& i) { return Mul(b.At(scores, i), FloatImm(0.3)); })})
+      .value();
+}
+
+// What is read once: matrices that a row multiplies, which may be normalised first, and keys and values of one query.
+inline std::vector<NamedDag> RowProducts() {
+  return {{"row", NormalisedRowProduct(200, 72, DType::kFloat32)},
+          {"row_half", NormalisedRowProduct(136, 88, DType::kFloat16)},
+          {"values", ValuesOfScores(3, 90, 24, DType::kFloat32)},
+          {"values_half", ValuesOfScores(2, 133, 40, DType::kFloat16)},
+          {"keys", ScoresOfKeys(3, 50, 40, DType::kFloat32)},
+          {"keys_half", ScoresOfKeys(2, 77, 64, DType::kFloat16)}};
 }
 
 // Products that warpgroups take of a device with one core.

@@ -208,6 +208,11 @@ TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
 
 TEST_P(ExecuteTest, CandidatesOfRowReductionsComputeTheDag) { RunSketches(testing::RowChains(), "row"); }
 
+TEST_P(ExecuteTest, CandidatesOfRowProductsComputeTheDag) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no sets of threads";
+  RunSketches(testing::RowProducts(), "stream");
+}
+
 TEST_P(ExecuteTest, CandidatesOfAttentionComputeTheDag) { RunSketches(testing::Attentions(), "attention"); }
 
 // 14 million reads of x, were all of them one expression.

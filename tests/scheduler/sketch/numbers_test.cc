@@ -183,6 +183,10 @@ TEST_P(NumbersTest, AgreeForStrassensProducts) {
 }
 
 TEST_P(NumbersTest, AgreeForAttention) { CompareSketches(testing::Attentions(), "attention", 10); }
+TEST_P(NumbersTest, AgreeForRowProducts) {
+  if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no sets of threads";
+  CompareSketches(testing::RowProducts(), "stream", 10);
+}
 TEST_P(NumbersTest, AgreeForRowReductions) { CompareSketches(testing::RowChains(), "row", 10); }
 
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),

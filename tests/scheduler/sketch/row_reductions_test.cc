@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/row_chain.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
+#include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
 namespace {
@@ -121,6 +124,40 @@ TEST(RowReductionsTest, ThreadsShareARowOrHaveOneEach) {
   EXPECT_EQ(Sketches(testing::LayerNorm(5, 70), "cpu"), std::vector<std::string>{"direct/row"});
   EXPECT_EQ(Sketches(testing::SoftmaxOfChannels(2, 21, 45), "cpu"),
             (std::vector<std::string>{"direct/rows", "direct/rows.held"}));
+}
+
+int CountOf(const KernelFunc& kernel, StmtKind kind) {
+  int count = 0;
+  Contains(kernel.body, [&](const StmtNode& s) {
+    count += s.kind == kind;
+    return false;
+  });
+  return count;
+}
+
+// On cuda the lanes of a warp add up their shares by five shuffles, and the block waits once for all warps; elsewhere
+// threads meet as a tree in shared memory.
+TEST(RowReductionsTest, WarpsMeetByShuffles) {
+  const ComputeDag dag = testing::LayerNorm(3, 517);
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  int barriers[2][3] = {};
+  for (const char* text : {"opencl", "cuda -arch=sm_90"}) {
+    const Target target = Target::Parse(text).value();
+    const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+    const Space& space = task->space(task->Find("direct/row_block"));
+    const bool cuda = target.kind == TargetKind::kCuda;
+    int which = 0;
+    for (const int threads : {32, 128, 256}) {
+      SCOPED_TRACE(absl::StrCat(text, ", ", threads, " threads"));
+      const std::vector<int32_t> configuration = testing::Decide(space, {{"row.threads", threads}});
+      const LoweredProgram lowered = Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target)).value();
+      EXPECT_EQ(CountOf(lowered.kernels.at(0), StmtKind::kShuffle), cuda ? 2 * 5 : 0);
+      barriers[cuda][which++] = CountOf(lowered.kernels[0], StmtKind::kBarrier);
+      testing::ExpectNestComputes(lowered, expected);
+    }
+  }
+  for (const int which : {0, 1, 2}) EXPECT_EQ(barriers[1][which], 4) << which;
+  EXPECT_EQ(barriers[0][2], 4 + 2 * 8);
 }
 
 // What no block can hold is read again from memory.

@@ -93,7 +93,7 @@ ComputeDag RowProduct(int64_t n, int64_t k, DType dtype) {
 // Matrices that are read once go from memory to registers as vectors, by many sets of threads.
 TEST(ThreadSets, StreamTheMatrixOfARow) {
   std::mt19937 random(5);
-  int run = 0, vectors = 0;
+  int run = 0, vectors = 0, clusters = 0;
   for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
     const ComputeDag dag = RowProduct(72, 200, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 3);
@@ -107,6 +107,7 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
       ASSERT_EQ(lowered.kernels.size(), 1u);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
       ++run;
+      clusters += lowered.kernels[0].cluster > 1;
       const std::string source = PrintSource(lowered, kCuda);
       vectors += source.find(dtype == DType::kFloat32 ? "const float4*)(w" : "const uint4*)(w") != std::string::npos;
       if (n > 3) continue;
@@ -116,6 +117,53 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
   }
   EXPECT_GE(run, 10);
   EXPECT_GE(vectors, 2);
+  EXPECT_GE(clusters, 2) << "a matrix of few columns is shared by blocks";
+}
+
+// The mean of each channel of images, as global pooling takes it.
+ComputeDag MeanOfChannels(int64_t images, int64_t rows, int64_t columns, int64_t channels, DType dtype) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int x = b.Placeholder("x", {images, rows, columns, channels}, dtype);
+  const int sum =
+      b.Reduce("sum", {images, channels}, {rows, columns}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+        return testing::InFloat32(b.At(x, {i[0], r[0], r[1], i[1]}));
+      });
+  const double scale = 1.0 / static_cast<double>(rows * columns);
+  return b
+      .Build({b.Compute("y", {images, channels},
+                        [&](const Vars& i) { return testing::Stored(dtype, Mul(b.At(sum, i), FloatImm(scale))); })})
+      .value();
+}
+
+// So go columns that are summed, of several images too: one axis over the blocks of a cluster, the other over sets.
+TEST(ThreadSets, StreamColumnsThatAreSummed) {
+  std::mt19937 random(7);
+  int run = 0, clusters = 0;
+  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    const ComputeDag dag = MeanOfChannels(2, 40, 36, 24, dtype);
+    const testing::Reference expected = testing::MakeReference(dag, 3);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_GE(task->Find("direct/stream"), 0);
+    EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
+    const Space& space = task->space(task->Find("direct/stream"));
+    for (int n = 0; n < 20; ++n) {
+      const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
+      if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
+      ASSERT_EQ(lowered.kernels.size(), 1u);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
+      ++run;
+      clusters += lowered.kernels[0].cluster > 1;
+      if (n > 0) continue;
+      EXPECT_NE(PrintSource(lowered, kCuda).find(dtype == DType::kFloat32 ? "const float4*)(x" : "const uint4*)(x"),
+                std::string::npos);
+    }
+  }
+  EXPECT_GE(run, 10);
+  EXPECT_GE(clusters, 2);
+  // Windows share elements, and elements of a row are no neighbours of results.
+  for (const ComputeDag& other : {testing::MatMul(33, 24, 150, true), testing::Softmax(5, 70)})
+    EXPECT_LT(TaskSpace::Create(other, kCuda, DefaultFacts(kCuda)).value()->Find("direct/stream"), 0);
 }
 
 // Of one tile: as many times the threads, and partial results in the place of the operands.

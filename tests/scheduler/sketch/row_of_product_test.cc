@@ -1,0 +1,80 @@
+// The row that a product of one row multiplies, where reductions of it come first.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
+#include "tests/scheduler/sketch/run_nest.h"
+
+namespace diapason {
+namespace {
+
+using testing::NamedDag;
+
+// One kernel, in which each block makes the row's reductions again.
+TEST(RowOfProduct, IsNormalisedInTheKernelOfTheProduct) {
+  std::mt19937 random(3);
+  int run = 0, clusters = 0;
+  for (const char* text : {"cuda -arch=sm_90", "cuda -arch=sm_80", "opencl"}) {
+    const Target target = Target::Parse(text).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    for (const NamedDag& product : testing::RowProducts()) {
+      SCOPED_TRACE(absl::StrCat(product.name, " on ", text));
+      const testing::Reference expected = testing::MakeReference(product.dag, 3);
+      const auto task = TaskSpace::Create(product.dag, target, facts).value();
+      ASSERT_GE(task->Find("direct/stream"), 0);
+      const Space& space = task->space(task->Find("direct/stream"));
+      for (int n = 0; n < 6; ++n) {
+        const std::vector<int32_t> configuration = n == 0 ? space.Default() : testing::Decide(space, {}, &random);
+        const auto lowered = Lower(product.dag, space.Instantiate(configuration), target, facts);
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        ASSERT_EQ(lowered->kernels.size(), 1u);
+        if (n > 0 &&
+            (lowered->kernels[0].threads * lowered->kernels[0].cluster > 300 || lowered->kernels[0].blocks > 32))
+          continue;
+        const bool half = product.name.find("half") != std::string::npos;
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, half ? 1e-2 : 1e-4));
+        ++run;
+        clusters += lowered->kernels[0].cluster > 1;
+        if (n > 0 || target.kind != TargetKind::kCuda) continue;
+        const auto program = CompileProgram(*lowered, target);
+        EXPECT_TRUE(program.ok()) << program.status();
+      }
+    }
+  }
+  EXPECT_GE(run, 30);
+  EXPECT_GE(clusters, 2);
+}
+
+// What stands in front of the product is in no other sketch: it would be a kernel of its own there, as without it.
+TEST(RowOfProduct, IsOfferedWithStreamsAlone) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto names = [&](const ComputeDag& dag) {
+    const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+    std::vector<std::string> names;
+    for (int i = 0; i < task->size(); ++i) names.push_back(task->space(i).name());
+    return names;
+  };
+  EXPECT_EQ(names(testing::NormalisedRowProduct(256, 128, DType::kFloat16)), std::vector<std::string>{"direct/stream"});
+  EXPECT_GT(names(testing::ScoresOfKeys(4, 128, 64, DType::kFloat16)).size(), 5u);
+}
+
+// Keys are read along their elements, 16 bytes at once.
+TEST(RowOfProduct, KeysAreReadAlongTheirElements) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const ComputeDag dag = testing::ScoresOfKeys(12, 513, 64, DType::kFloat16);
+  const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+  EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
+  const Space& space = task->space(task->Find("direct/stream"));
+  const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, DefaultFacts(target)).value();
+  EXPECT_NE(PrintSource(lowered, target).find("const uint4*)(k"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace diapason
