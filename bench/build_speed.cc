@@ -1,14 +1,17 @@
 // What it costs to build candidates: a sample of what a history holds is lowered, printed and compiled again, on one
 // core.
 //
-//   build_speed HISTORY NETWORK TARGET [COUNT]
+//   build_speed HISTORY NETWORK TARGET [COUNT [FOLDER]]
 //
 // NETWORK -: all of the history's. COUNT records (200), evenly spaced in the order of measurement. No device is needed.
-// Prints milliseconds of lowering, and of printing and compiling: mean, median and the mean of each kind of sketch.
+// Prints milliseconds of processor time, that of compiler processes included, of lowering, and of printing and
+// compiling: mean, median and the mean of each kind of sketch. FOLDER gets the sources, named by record.
+#include <sys/resource.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -29,14 +32,26 @@ struct Cost {
   int builds = 0;
 };
 
-double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double SecondsOf(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * time.tv_usec; }
+
+// Of processor time, of this process and of those that it has waited for: other work on the machine changes it little.
+double Seconds() {
+  double sum = 0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    getrusage(who, &used);
+    sum += SecondsOf(used.ru_utime) + SecondsOf(used.ru_stime);
+  }
+  return sum;
+}
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
 
-absl::Status Run(const std::string& path, const std::string& network, const std::string& text, size_t count) {
+absl::Status Run(const std::string& path, const std::string& network, const std::string& text, size_t count,
+                 const std::string& folder) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(text));
   ASSIGN_OR_RETURN(const auto history, History::Open(path, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
@@ -59,8 +74,9 @@ absl::Status Run(const std::string& path, const std::string& network, const std:
     const double start = Seconds();
     ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task->task.dag, schedule, target, DefaultFacts(target)));
     const double between = Seconds();
-    RETURN_IF_ERROR(CompileProgram(lowered, target).status());
+    ASSIGN_OR_RETURN(const Program program, CompileProgram(lowered, target));
     const double end = Seconds();
+    if (!folder.empty()) std::ofstream(absl::StrCat(folder, "/", record.id, ".c")) << program.source;
     lower.push_back(between - start);
     compile.push_back(end - between);
     for (Cost* cost : {&all, &costs[record.sketch]}) {
@@ -83,12 +99,12 @@ absl::Status Run(const std::string& path, const std::string& network, const std:
 }  // namespace diapason
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 5) {
-    std::fprintf(stderr, "usage: build_speed HISTORY NETWORK TARGET [COUNT]\n");
+  if (argc < 4 || argc > 6) {
+    std::fprintf(stderr, "usage: build_speed HISTORY NETWORK TARGET [COUNT [FOLDER]]\n");
     return 2;
   }
-  const absl::Status status =
-      diapason::Run(argv[1], argv[2], argv[3], argc > 4 ? std::max(1, std::atoi(argv[4])) : 200);
+  const absl::Status status = diapason::Run(argv[1], argv[2], argv[3], argc > 4 ? std::max(1, std::atoi(argv[4])) : 200,
+                                            argc > 5 ? argv[5] : "");
   if (!status.ok()) std::fprintf(stderr, "build_speed: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

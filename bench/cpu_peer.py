@@ -7,16 +7,21 @@ the same run.
     bench/cpu.sh --seconds 20 int8-gemm int8-conv3x3      layers of quantised models
     bench/cpu.sh --seconds 0 resnet50-int8 bert-int8      quantised networks
     bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
+    bench/cpu.sh --at-once                                all networks tuned at the same time, each on processors of its own
 
 Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (whose time is reported), tuned
 into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
 or load hits all of them; the table has medians in milliseconds, and the largest difference from ONNX Runtime's outputs as a share of the
-largest element. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual environment under build/, which is made when it is
-missing (3 GB).
+largest element. With --at-once every network has --threads processors, different cores where the machine has enough of them, on which it is
+exported, built and tuned beside the others (which share memory and the last cache with it), without the check of the network; then one
+network after the other is timed on its processors, and so is ONNX Runtime, with a thread on each. PyTorch, ONNX Runtime and the rest come
+from PyPI into a virtual environment under build/, which is made when it is missing (3 GB); BENCH_PYTHON=this says that python3 has them.
 """
 import argparse
+import concurrent.futures
 import json
 import math
+import os
 import pathlib
 import platform
 import shutil
@@ -25,6 +30,7 @@ import subprocess
 import sys
 import time
 
+from processors import groups_of_cores, parse_list
 from python_environment import enter_venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -137,21 +143,29 @@ def export(name, path):
         torch.onnx.export(module, tuple(inputs.values()), str(path), input_names=list(inputs), dynamo=False)
 
 
-def run(*command):
+def run(*command, processors=()):
+    """Its output. On these processors alone, if there are any."""
+    pinned = ["taskset", "-c", ",".join(map(str, processors))] if processors else []
+    command = [*pinned, *command]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"error: {' '.join(str(word) for word in command)}\n{done.stderr}")
     return done.stdout
 
 
-def session_of(path, threads, exact=False):
-    """`exact`: sums of products of bytes that do not saturate in 16 bits, which those of processors with AVX2 alone do otherwise."""
+def session_of(path, threads, exact=False, processors=()):
+    """`exact`: sums of products of bytes that do not saturate in 16 bits, which those of processors with AVX2 alone do otherwise. `processors`: of
+    its threads, one each; the first is the caller's own, who stays there."""
     import onnxruntime
     options = onnxruntime.SessionOptions()
     if exact:
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    if processors:
+        os.sched_setaffinity(0, set(processors[:1]))
+        if threads > 1:  # of the others; they are counted from 1
+            options.add_session_config_entry("session.intra_op_thread_affinities", ";".join(str(p + 1) for p in processors[1:threads]))
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -176,14 +190,14 @@ def time_session(session, feeds, seconds):
     return samples
 
 
-def time_package(program, package):
-    done = run(program, "run", package, "--bench", "--repeat", "12", "--min-repeat-ms", "50", "--json")
+def time_package(program, package, processors=()):
+    done = run(program, "run", package, "--bench", "--duration", "0.1", "--repeat", "12", "--min-repeat-ms", "50", "--json", processors=processors)
     report = json.loads(done)
     samples = report["throughput"]["samples_us"] if "throughput" in report else report["latency_us"]["samples"]  # of older builds
     return [us / 1e3 for us in samples]
 
 
-def difference(program, package, model, feeds):
+def difference(program, package, model, feeds, processors=()):
     """The largest difference of an output from what ONNX Runtime computes, of the output's largest element."""
     import numpy as np
     session, folder = session_of(model, 1, exact=True), OUT / "cpu-outputs"
@@ -193,7 +207,7 @@ def difference(program, package, model, feeds):
     for name, array in feeds.items():
         np.save(folder / f"in-{name}.npy", array)
         inputs += ["--input", f"{name}={folder / f'in-{name}.npy'}"]
-    run(program, "run", package, *inputs, "--output-dir", folder)
+    run(program, "run", package, *inputs, "--output-dir", folder, processors=processors)
     worst = 0.0
     for output, want in zip(session.get_outputs(), session.run(None, feeds)):
         got = np.load(folder / f"{output.name}.npy").astype(np.float64)
@@ -202,17 +216,20 @@ def difference(program, package, model, feeds):
 
 
 class Side:
-    """A build of Diapason, its packages of a network and what it said."""
+    """A build of Diapason, its packages of a network and what it said. `processors`: on which it works; empty: on any."""
 
-    def __init__(self, label, program):
-        self.label, self.program, self.packages, self.facts = label, program, {}, {}
+    def __init__(self, label, program, processors=()):
+        self.label, self.program, self.processors, self.packages, self.facts = label, program, processors, {}, {}
+
+    def run(self, *command):
+        return run(self.program, *command, processors=self.processors)
 
     def make(self, name, model, target, seconds):
         folder = OUT / f"cpu-{self.label}-{name}"
         for kind in ("default", "tuned"):
             shutil.rmtree(f"{folder}-{kind}", ignore_errors=True)
         start = time.perf_counter()
-        run(self.program, "build", model, "--target", target, "--no-check", "--out", f"{folder}-default")
+        self.run("build", model, "--target", target, "--no-check", "--out", f"{folder}-default")
         self.facts["build_s"] = time.perf_counter() - start
         self.packages["default"] = f"{folder}-default"
         if seconds <= 0:
@@ -220,32 +237,98 @@ class Side:
         history = pathlib.Path(f"{folder}.db")
         for file in OUT.glob(history.name + "*"):
             shutil.rmtree(file) if file.is_dir() else file.unlink()
-        tuned = json.loads(run(self.program, "tune", model, "--target", target, "--history", history, "--seconds", seconds, "--json"))
-        run(self.program, "build", model, "--target", target, "--history", history, "--no-check", "--out", f"{folder}-tuned")
+        # Checks of networks take minutes, which those beside this one would wait for: the comparison of outputs is to do.
+        check = ["--no-check"] if self.processors else []
+        tuned = json.loads(self.run("tune", model, "--target", target, "--history", history, "--seconds", seconds, "--json", *check))
+        self.run("build", model, "--target", target, "--history", history, "--no-check", "--out", f"{folder}-tuned")
         self.packages["tuned"] = f"{folder}-tuned"
         self.facts["trials_per_s"] = tuned["trials_per_s"]
-        self.facts["estimated_ms"] = tuned["estimated_us"] / 1e3
+        if tuned["estimated_us"] is not None:  # some task was never timed
+            self.facts["estimated_ms"] = tuned["estimated_us"] / 1e3
 
 
-def measure(name, sides, args):
-    model = OUT / f"cpu-{name}.onnx"
-    if not model.exists():
-        export(name, model)
-    target = f"cpu -num-cores={args.threads}"
-    for side in sides:
-        side.make(name, model, target, args.seconds)
-    session = session_of(model, args.threads)
-    feeds = feeds_of(session)
-    samples = {"onnxruntime": []}
-    for _ in range(args.rounds):
-        samples["onnxruntime"] += time_session(session, feeds, 1)
-        for side in sides:
-            for kind, package in side.packages.items():
-                samples.setdefault(f"{side.label} {kind}", []).extend(time_package(side.program, package))
-    result = {"network": name, "ms": {label: statistics.median(values) for label, values in samples.items()}}
-    result["difference"] = max(difference(side.program, package, model, feeds) for side in sides for package in side.packages.values())
-    result["facts"] = {side.label: dict(side.facts) for side in sides}
-    return result
+class Network:
+    """One of those that are compared, with the builds of Diapason that take part."""
+
+    def __init__(self, name, args, processors=()):
+        self.name, self.args, self.processors = name, args, processors
+        self.model = (pathlib.Path(args.models) if args.models else OUT) / f"cpu-{name}.onnx"
+        self.sides = [Side("new", args.program, processors)] + ([Side("older", args.older, processors)] if args.older else [])
+
+    def export(self):
+        if not self.model.exists():
+            export(self.name, self.model)
+
+    def make(self):
+        for side in self.sides:
+            side.make(self.name, self.model, f"cpu -num-cores={self.args.threads}", self.args.seconds)
+
+    def measure(self):
+        session = session_of(self.model, self.args.threads, processors=self.processors)
+        feeds = feeds_of(session)
+        samples = {"onnxruntime": []}
+        for _ in range(self.args.rounds):
+            samples["onnxruntime"] += time_session(session, feeds, 1)
+            for side in self.sides:
+                for kind, package in side.packages.items():
+                    samples.setdefault(f"{side.label} {kind}", []).extend(time_package(side.program, package, self.processors))
+        result = {"network": self.name, "ms": {label: statistics.median(values) for label, values in samples.items()}}
+        result["difference"] = max(
+            difference(side.program, package, self.model, feeds, self.processors) for side in self.sides for package in side.packages.values())
+        result["facts"] = {side.label: dict(side.facts) for side in self.sides}
+        print(json.dumps(result), file=sys.stderr, flush=True)
+        return result
+
+
+def measure_in_turn(names, args):
+    """Of each network, its result."""
+    results = []
+    for name in names:
+        network = Network(name, args)
+        network.export()
+        network.make()
+        results.append(network.measure())
+    return results
+
+
+def export_at_once(networks, args):
+    """Each by a process of its own, since exporting takes one thread."""
+    missing = [network for network in networks if not network.model.exists()]
+    children = []
+    for network in missing:
+        command = [sys.executable, __file__, "--export-only", network.name, *(["--models", args.models] if args.models else [])]
+        children.append(subprocess.Popen(["taskset", "-c", ",".join(map(str, network.processors)), *command]))
+    if any([child.wait() != 0 for child in children]):
+        sys.exit("error: a network could not be exported; it says above why")
+
+
+def measure_at_once(names, args):
+    """As measure_in_turn, but all are made at once, each on processors of its own."""
+    usable = sorted(os.sched_getaffinity(0))
+    groups, own_cores = groups_of_cores(usable, siblings_of(usable), len(names), args.threads)
+    if not groups:
+        sys.exit(f"error: {len(names)} networks at once need {len(names) * args.threads} processors, of which there are {len(usable)}: name fewer"
+                 " networks, or leave --at-once out")
+    if not own_cores:
+        print("some cores run two networks at once, on a thread each", flush=True)
+    networks = [Network(name, args, group) for name, group in zip(names, groups)]
+    export_at_once(networks, args)
+    with concurrent.futures.ThreadPoolExecutor(len(networks)) as pool:
+        for made in [pool.submit(network.make) for network in networks]:
+            made.result()
+    results = [network.measure() for network in networks]
+    os.sched_setaffinity(0, usable)
+    return results
+
+
+def siblings_of(processors):
+    """For each of them, all threads of its core, where Linux says so."""
+    siblings = {}
+    for processor in processors:
+        file = pathlib.Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+        if file.exists():
+            siblings[processor] = parse_list(file.read_text(encoding="utf-8"))
+    return siblings
 
 
 def show(results):
@@ -255,7 +338,8 @@ def show(results):
         ms, facts = result["ms"], result["facts"]["new"]
         row = f"{result['network']:16}{ms['onnxruntime']:14.3f}"
         row += "".join(f"{ms[label]:18.3f}{ms[label] / ms['onnxruntime']:7.2f}" for label in columns)
-        tuned = f"{facts['trials_per_s']:10.1f}{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "trials_per_s" in facts else ""
+        tuned = f"{facts['trials_per_s']:10.1f}" if "trials_per_s" in facts else ""
+        tuned += f"{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "estimated_ms" in facts else ""
         print(row + f"{result['difference']:9.1e}{facts['build_s']:9.1f}" + tuned)
     means = [math.exp(statistics.fmean(math.log(r["ms"][label] / r["ms"]["onnxruntime"]) for r in results)) for label in columns]
     print(f"{'geometric mean':30}" + "".join(f"{'':18}{mean:7.2f}" for mean in means))
@@ -276,6 +360,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: fallback schedules alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--at-once", action="store_true", help="tunes all networks at the same time, each on processors of its own")
+    parser.add_argument("--models", metavar="FOLDER", help="has, or gets, the networks as cpu-NETWORK.onnx (default: build/bench)")
+    parser.add_argument("--export-only", action="store_true", help="only exports the networks")
     parser.add_argument("--json", metavar="FILE", help="writes the results there, too")
     args = parser.parse_args()
     unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS + PRODUCTS + list(QUANTISED)))
@@ -284,12 +371,13 @@ def main():
     enter_venv(VENV, PACKAGES)
     import onnxruntime
     OUT.mkdir(parents=True, exist_ok=True)
-    sides = [Side("new", args.program)] + ([Side("older", args.older)] if args.older else [])
+    names = args.networks or CLASSIFIERS
+    if args.export_only:
+        for name in names:
+            Network(name, args).export()
+        return
     print(f"{processor()}, {args.threads} threads, batch 1, ONNX Runtime {onnxruntime.__version__}, {args.seconds:g} s of tuning; ms", flush=True)
-    results = []
-    for name in args.networks or CLASSIFIERS:
-        results.append(measure(name, sides, args))
-        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
+    results = measure_at_once(names, args) if args.at_once else measure_in_turn(names, args)
     show(results)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(results, indent=1), encoding="utf-8")

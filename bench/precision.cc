@@ -107,6 +107,7 @@ absl::StatusOr<Array> InFloat64(const ComputeDag& dag, const std::map<int, Array
 // The kind of kernel, of a sketch's name without what changes no arithmetic: "gemm/tile1.fuse" is "gemm/tile".
 std::string KindOf(const std::string& sketch) {
   std::string kind = sketch.substr(0, sketch.find('.', sketch.find('/')));
+  if (absl::EndsWith(kind, "tf32")) return kind;
   while (absl::ascii_isdigit(kind.back())) kind.pop_back();
   return kind;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/runtime/cold_copies.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/array.h"
@@ -63,6 +64,7 @@ class CandidateRunner {
   const SourceCompiler compile_;
   std::unique_ptr<InPlace> in_place_;
   BufferPool pool_;
+  SmallNumbers small_numbers_;
   References references_;
   std::vector<Array> scratch_;  // outputs of the last candidate: memory that is there already
 };

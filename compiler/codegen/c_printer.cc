@@ -112,7 +112,7 @@ class CKernelPrinter {
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
       case StmtKind::kPack:
-      case StmtKind::kSmallParts:
+      case StmtKind::kFactorParts:
       case StmtKind::kGroupMma:
       case StmtKind::kGroupSync: DIAPASON_CHECK_MSG(false, "no tensor cores on processors"); return;
       case StmtKind::kBulkCopy:

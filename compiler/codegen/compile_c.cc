@@ -19,6 +19,7 @@
 #include "base/run_program.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/object_cache.h"
+#include "compiler/codegen/object_symbols.h"
 #include "compiler/codegen/temporary.h"
 #include "compiler/tensor/processor.h"
 
@@ -89,15 +90,33 @@ ObjectCache& Objects() {
   return cache;
 }
 
-std::vector<std::string> CompileFlags(const Target& target) {
+// Of a line of its --version: clang is no GCC, whatever it is called.
+bool IsGcc(const std::string& version) {
+  return version.find("clang") == std::string::npos && version.find("LLVM") == std::string::npos;
+}
+
+// Of the passes that -O2 adds to -O1 these make kernels faster: the first also fuses multiplications and additions, the
+// last but one lifts loads out of loops. The others, and following single bits of values, take a quarter of the time of
+// compiling and gain nothing that could be measured (docs/lab-notes.md, 2026-11-27).
+const char* const kGccFlags[] = {"-O1",        "-fexpensive-optimizations", "-fcaller-saves", "-fstrict-aliasing",
+                                 "-ftree-pre", "-fno-tree-bit-ccp"};
+
+std::vector<std::string> CompileFlags(const Target& target, bool gcc) {
   std::vector<std::string> flags = {"-x", "c", "-std=gnu11"};
   for (std::string& flag : CKernelFlags(target)) flags.push_back(std::move(flag));
+  if (gcc) flags.insert(flags.end(), std::begin(kGccFlags), std::end(kGccFlags));
   flags.insert(flags.end(), {"-fPIC", "-fvisibility=default", "-pipe", "-c"});
   return flags;
 }
 
-// Kernels have no constructors, so they need no start files; their objects have no code for link time.
-const char* const kLinkFlags[] = {"-shared", "-nostartfiles", "-fno-lto"};
+// Kernels have no constructors, so they need no start files; their objects have no code for link time. Most call no
+// function of a library: reading libraries takes the linker longer than all else.
+std::vector<std::string> LinkFlags(const std::vector<ObjectCache::Object>& objects) {
+  const bool alone = std::all_of(objects.begin(), objects.end(),
+                                 [](const ObjectCache::Object& object) { return UndefinedSymbols(*object).empty(); });
+  if (alone) return {"-shared", "-nostdlib", "-fno-lto"};
+  return {"-shared", "-nostartfiles", "-fno-lto", "-lm"};
+}
 
 // What the system says when the compiler cannot write what it makes: not the fault of the source.
 bool NoRoom(const ProgramResult& result) {
@@ -300,7 +319,7 @@ absl::Status CompileC(Program& program, const std::vector<std::string>& units, d
   ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
   const std::vector<std::string> command = CompilerCommand(program.target);
   ASSIGN_OR_RETURN(const std::string version, VersionOf(command, program.target));
-  const std::vector<std::string> flags = CompileFlags(program.target);
+  const std::vector<std::string> flags = CompileFlags(program.target, IsGcc(version));
   const CompilerRun run(command, program.target, timeout_seconds);
   std::vector<std::string> all = units;
   all.push_back(FeaturesSource());
@@ -308,13 +327,12 @@ absl::Status CompileC(Program& program, const std::vector<std::string>& units, d
       absl::StrCat(version, "\n", absl::StrJoin(command, " "), "\n", absl::StrJoin(flags, " "), "\n");
   ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects, UnitCompiler(run, flags, key, folder).Compile(all));
   const std::string library = folder.File("kernels.so");
-  std::vector<std::string> args(std::begin(kLinkFlags), std::end(kLinkFlags));
-  args.insert(args.end(), {"-o", library});
+  std::vector<std::string> args = {"-o", library};
   for (size_t i = 0; i < objects.size(); ++i) {
     args.push_back(folder.File(absl::StrCat("kernels", i, ".o")));
     RETURN_IF_ERROR(WriteFile(args.back(), *objects[i]));
   }
-  args.push_back("-lm");
+  for (std::string& flag : LinkFlags(objects)) args.push_back(std::move(flag));
   RETURN_IF_ERROR(run.Run(args));
   ASSIGN_OR_RETURN(std::string binary, ReadFile(library));
   program.binary = std::move(binary);

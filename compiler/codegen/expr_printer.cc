@@ -99,6 +99,14 @@ constexpr Helper kHelpers[] = {
      "  return x != x ? x : as_float((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);\n}",
      "{T} float bfloat16f(float x) {\n  const unsigned u = __float_as_uint(x);\n"
      "  return x != x ? x : __uint_as_float((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);\n}"},
+    // To 10 bits of fraction, half away from zero.
+    {"tf32f",
+     "{T} float tf32f(float x) {\n  union { float f; unsigned u; } v = {x};\n"
+     "  v.u = x != x ? v.u : (v.u + 0x1000u) & 0xffffe000u;\n  return v.f;\n}",
+     "{T} float tf32f(float x) {\n  const uint u = as_uint(x);\n"
+     "  return x != x ? x : as_float((u + 0x1000u) & 0xffffe000u);\n}",
+     "{T} float tf32f(float x) {\n  const unsigned u = __float_as_uint(x);\n"
+     "  return x != x ? x : __uint_as_float((u + 0x1000u) & 0xffffe000u);\n}"},
     {"rsqrtf", "{T} float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }", nullptr, nullptr},
     {"rsqrt", "{T} double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }", nullptr, nullptr},
     {"sigmoidf", "float expf(float);\n{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }",
@@ -233,6 +241,17 @@ constexpr Helper kHelpers[] = {
      "{T} void small_parts_4(float* to, const float* from) {\n"
      "  const float4 v = *(const float4*)from;\n"
      "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
+     "}"},
+    // The nearest number of TensorFloat-32: half of its last bit is added, by an addition that keeps infinities and
+    // NaN.
+    {"nearest_tf32", nullptr, nullptr,
+     "{T} unsigned nearest_tf32(float x) {\n"
+     "  return __float_as_uint(fmaf(__uint_as_float(__float_as_uint(x) & 0xff800000u), 0x1p-11f, x)) & 0xffffe000u;\n"
+     "}"},
+    {"nearest_tf32_4", nullptr, nullptr,
+     "{T} void nearest_tf32_4(float* to, const float* from) {\n"
+     "  const float4 v = *(const float4*)from;\n"
+     "  *(uint4*)to = make_uint4(nearest_tf32(v.x), nearest_tf32(v.y), nearest_tf32(v.z), nearest_tf32(v.w));\n"
      "}"},
     // A descriptor for wgmma: where the first core matrix lies, `steps` of 16 bytes behind `bytes`, and what is said of
     // the others. In words, with the steps last: the descriptors of a place are then one addition apart. In a cluster
@@ -663,9 +682,9 @@ std::string ExprPrinter::CallName(const std::string& function, DType dtype) {
   std::string name = function == "abs" ? "fabs" : function == "round" ? "rint" : function;
   static const auto& kBuiltin = *new std::set<std::string>{"sqrt", "fabs", "floor", "ceil", "rint"};
   const bool builtin = dialect_ == Dialect::kC && kBuiltin.count(name) != 0;
-  // OpenCL's own functions are overloaded; sigmoid and bfloat16 are ours.
-  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid" || name == "bfloat16"))
-    name += "f";
+  // OpenCL's own functions are overloaded; these are ours.
+  const bool ours = name == "sigmoid" || name == "bfloat16" || name == "tf32";
+  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || ours)) name += "f";
   return builtin ? "__builtin_" + name : helpers_.Use(name);
 }
 

@@ -147,7 +147,7 @@ class GpuKernelPrinter {
       case StmtKind::kMma: return tensor_cores_.PrintMma(*stmt);
       case StmtKind::kLoadMatrix: return tensor_cores_.PrintLoadMatrix(*stmt);
       case StmtKind::kPack: return tensor_cores_.PrintPack(*stmt);
-      case StmtKind::kSmallParts: return tensor_cores_.PrintSmallParts(*stmt);
+      case StmtKind::kFactorParts: return tensor_cores_.PrintFactorParts(*stmt);
       case StmtKind::kGroupMma: return tensor_cores_.PrintGroupMma(*stmt);
       case StmtKind::kGroupSync: return tensor_cores_.PrintGroupSync(*stmt);
       case StmtKind::kBulkCopy: return copies_.PrintBulkCopy(*stmt);

@@ -14,15 +14,18 @@ Stmt CoreMatrixCopies::Finish(int id, size_t position, const Expr& iteration, in
     const StageState& stage = nest_.kernel.state.stage(child);
     if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
     if (nest_.kernel.bounds.stages[child].attach_position != static_cast<int>(position)) continue;
-    if (nest_.buffers.small_parts(child) >= 0) all.push_back(SmallPartsOf(child, iteration, slots));
+    const int small = nest_.buffers.small_parts(child);
+    if (small >= 0) all.push_back(PartsOf(child, iteration, slots, {FactorPart::kSmall, small, 2}));
+    if (nest_.kernel.IsPublished(child) && nest_.kernel.state.is_rounded_in_place(child))
+      all.push_back(PartsOf(child, iteration, slots, {FactorPart::kRounded, child, slots}));
     publish = publish || nest_.kernel.IsPublished(child);
   }
   if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
   return MakeSeq(all);
 }
 
-// Of what this thread has copied at an iteration: its own stores are all it has to wait for.
-Stmt CoreMatrixCopies::SmallPartsOf(int copy, const Expr& iteration, int64_t slots) {
+// Its own stores are all that a thread has to wait for.
+Stmt CoreMatrixCopies::PartsOf(int copy, const Expr& iteration, int64_t slots, const PartsTo& to) {
   parts_.values.Prepare(copy);
   const StageState& stage = nest_.kernel.state.stage(copy);
   const StageValues& values = nest_.stages[copy];
@@ -41,8 +44,8 @@ Stmt CoreMatrixCopies::SmallPartsOf(int copy, const Expr& iteration, int64_t slo
       const int64_t stride = nest_.kernel.bounds.stages[copy].slot_stride();
       return nest_.analyzer.Simplify(Add(Mul(FloorMod(iteration, count), IntImm(stride)), at));
     };
-    Stmt store = MakeSmallParts(nest_.buffers.small_parts(copy), in_slot(2), elements,
-                                Load(copy, stage.op.dtype, {in_slot(slots)}));
+    Stmt store =
+        MakeFactorParts(to.part, to.buffer, in_slot(to.slots), elements, Load(copy, stage.op.dtype, {in_slot(slots)}));
     std::vector<Expr> inside;
     for (const Expr& guard : GuardsOf(nest_, copy).spatial)
       inside.push_back(nest_.analyzer.Simplify(Substitute(guard, first)));

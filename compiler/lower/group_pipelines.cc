@@ -32,7 +32,13 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   const Expr& step = p.step;
   bool once = true;  // a step makes products once
   for (size_t l = last + 1; l < p.end; ++l) once &= nest_.kernel.extent(id, l) == 1;
-  const bool flying = once && slots > 2 && nest_.kernel.state.reads_core_matrices(id);
+  const StageState& stage = nest_.kernel.state.stage(id);
+  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
+  const bool rows_shared = nest_.kernel.state.reads_core_matrices(id);
+  const bool in_turns =
+      !rows_shared && !intrinsic.parts &&
+      nest_.kernel.bounds.stages[id].extent[stage.tensor_k] >= 2 * intrinsic.depth();  // as many sets of registers
+  const bool flying = once && slots > 2 && (rows_shared || in_turns);
   const int64_t distance = slots - (flying ? 2 : 1);
   const Expr ahead = MakeVar("ahead");
   nest_.analyzer.Bind(ahead, distance);
@@ -50,9 +56,11 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   handover_.iteration = step;
   handover_.defer = once ? GroupHandover::Defer::kEnd : GroupHandover::Defer::kNothing;
   handover_.end = nullptr;
+  handover_.in_turns = flying && in_turns;
   Stmt products = MakeSeq({attached_.EmitOwn(id, last), emitter_.EmitLoops(id, last + 1, p.end, p.inner)});
   const Stmt sums = std::exchange(handover_.end, nullptr);
   handover_.defer = GroupHandover::Defer::kNothing;
+  handover_.in_turns = false;
   --nest_.serial_depth;
   auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
   body.push_back(in_use(products));

@@ -76,13 +76,15 @@ class GroupProducts {
     if (intrinsic_.parts) sums_ = nest_.buffers.NewId();
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
-    const int64_t longest = intrinsic_.parts ? kLongestRunOfK : extent;
+    const bool in_turns = handover_.in_turns;
+    const int64_t half = (extent / depth_ + 1) / 2 * depth_;
+    const int64_t longest = intrinsic_.parts ? kLongestRunOfK : in_turns ? half : extent;
     std::vector<Stmt> all, later;
     absl::Status found;
     for (int64_t k = 0; k < extent && found.ok(); k += longest) {
       const int64_t k_end = std::min(extent, k + longest);
       std::vector<RowGroup> groups;
-      found = FindGroups(k, k_end, &groups);
+      found = FindGroups(k, k_end, in_turns ? most_factors_ : 0, &groups);
       std::vector<Stmt> sums;
       if (handover_.defer == GroupHandover::Defer::kProducts) {
         if (found.ok() && (intrinsic_.parts || groups.size() != 1 || k_end != extent))
@@ -96,8 +98,12 @@ class GroupProducts {
         // Rows that are loaded are on their way while the products of those before are made.
         if (g == 0 || !rows_shared_) Begin(groups[g], to);
         AddProducts(groups[g], k, k_end, to);
-        if (g + 1 == groups.size() || !rows_shared_) to->push_back(MakeGroupSync(GroupSync::kCommit));
+        if (g + 1 == groups.size() || !(rows_shared_ || in_turns)) to->push_back(MakeGroupSync(GroupSync::kCommit));
         if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
+      }
+      if (in_turns && k_end < extent) {
+        all.push_back(MakeGroupSync(GroupSync::kWait, 1));  // of the step before, whose registers are loaded next
+        continue;
       }
       if (!intrinsic_.parts && found.ok()) {
         const Stmt behind = k_end == extent ? std::exchange(handover_.behind, nullptr) : nullptr;
@@ -209,9 +215,9 @@ class GroupProducts {
     return distance->kind == ExprKind::kIntImm ? distance->value : -1;
   }
 
-  // All tiles of a run of k, by their rows, with places for their sums.
-  absl::Status FindGroups(int64_t k_begin, int64_t k_end, std::vector<RowGroup>* groups) {
-    rows_.elements = 0;
+  // All tiles of a run of k, by their rows, whose registers begin with `first`, with places for their sums.
+  absl::Status FindGroups(int64_t k_begin, int64_t k_end, int64_t first, std::vector<RowGroup>* groups) {
+    rows_.elements = first;
     rows_.known.clear();
     int64_t tiles = 1;
     for (size_t p = first_; p < end_; ++p) tiles *= bounds_.extent[stage_.order[p]];  // CheckProducts: no overflow
@@ -265,8 +271,12 @@ class GroupProducts {
 
   void Begin(const RowGroup& group, std::vector<Stmt>* to) {
     to->insert(to->end(), group.loads.begin(), group.loads.end());
-    for (int64_t at : group.factors)
-      if (intrinsic_.parts) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
+    for (int64_t at : group.factors) {
+      const Expr first = Register(rows_.buffer, at);
+      if (intrinsic_.parts) to->push_back(MakeFactorParts(FactorPart::kSmall, small_, IntImm(at), kTileSums, first));
+      if (intrinsic_.rounds_factors())
+        to->push_back(MakeFactorParts(FactorPart::kRounded, rows_.buffer, IntImm(at), kTileSums, first));
+    }
     to->push_back(MakeGroupSync(GroupSync::kBegin));
   }
 

@@ -104,13 +104,14 @@ Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors) {
   return Make({.kind = StmtKind::kPack, .buffer = buffer, .index = std::move(index), .operands = std::move(factors)});
 }
 
-Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
+Stmt MakeFactorParts(FactorPart part, int buffer, Expr index, int64_t elements, Expr value) {
   DIAPASON_CHECK(value->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kSmallParts,
+  return Make({.kind = StmtKind::kFactorParts,
                .extent = elements,
                .buffer = buffer,
                .index = std::move(index),
-               .value = std::move(value)});
+               .value = std::move(value),
+               .part = part});
 }
 
 Stmt MakeGroupMma(GroupMma product) {
@@ -284,9 +285,10 @@ class Printer {
                                Text(stmt->operands[0]));
       case StmtKind::kPack:
         return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Texts(stmt->operands));
-      case StmtKind::kSmallParts:
-        return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
-                               std::to_string(stmt->extent) + " from " + Text(stmt->value));
+      case StmtKind::kFactorParts:
+        return Line(depth, (stmt->part == FactorPart::kSmall ? "small parts " : "rounded factors ") +
+                               Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
+                               " from " + Text(stmt->value));
       case StmtKind::kGroupMma: {
         const std::string place = stmt->sums.empty() ? Text(stmt->index) : Texts(stmt->sums);
         std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place +

@@ -82,9 +82,9 @@ enum class StmtKind : uint8_t {
   // buffer[index] = `value`, a load from registers, as lane operands[0] of the warp evaluates it. All lanes execute it
   // together.
   kShuffle,
-  kPack,        // buffer[index] = the factors of `operands` packed into one word, the first one in the lowest bits
-  kSmallParts,  // buffer[index, index + extent) = the low parts (residuals) that TensorFloat-32 drops from `extent`
-                // consecutive elements, of which `value` loads the first
+  kPack,         // buffer[index] = the factors of `operands` packed into one word, the first one in the lowest bits
+  kFactorParts,  // buffer[index, index + extent) = the parts `part` of `extent` consecutive elements, of which `value`
+                 // loads the first; for rounded ones the elements themselves may be replaced
   // Asynchronous warpgroup MMA of 64 x extent x depth. The result is added to this lane's extent / 2 accumulators,
   // which are at `sums` or in buffer[index, ...), with the layout of kMma for each 8 columns in turn. The four warps
   // share the columns. operands, those in brackets only if the intrinsic has parts:
@@ -119,6 +119,12 @@ enum class GroupSync : uint8_t {
   kPublish,  // makes this thread's stores to shared memory visible to products after the next barrier
 };
 
+// What products of TensorFloat-32 read in place of a float32.
+enum class FactorPart : uint8_t {
+  kSmall,    // the low part (residual) that TensorFloat-32 drops of it
+  kRounded,  // itself, rounded to the nearest number of TensorFloat-32
+};
+
 // Layout in shared memory of the rows (or columns) of a warpgroup MMA operand, as core matrices. The unit is a run of
 // `width` consecutive elements:
 // - along_k: a run holds `width` values of k of one row. The next run belongs to the next row; the next `width` values
@@ -145,11 +151,11 @@ struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier
+  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
-  Expr index{};        // kStore, kLoadMatrix, kPack, kSmallParts, kGroupMma, kBulkCopy: flat element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kMbarrier
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy
+  Expr index{};        // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy: flat element offset
+  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};             // kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
@@ -161,6 +167,7 @@ struct StmtNode {
   CoreMatrices columns{}, rows{};           // kGroupMma
   GroupSync sync = GroupSync::kBegin;       // kGroupSync
   MbarrierOp mbarrier = MbarrierOp::kInit;  // kMbarrier
+  FactorPart part = FactorPart::kSmall;     // kFactorParts
   BufferDecl decl{};                        // kAlloc
   std::string text{};                       // kComment
   std::vector<Stmt> body{};
@@ -191,7 +198,7 @@ struct MatrixLoad {
 Stmt MakeLoadMatrix(MatrixLoad load);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
-Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
+Stmt MakeFactorParts(FactorPart part, int buffer, Expr index, int64_t elements, Expr value);
 // `sums`: this lane's accumulators, elements of `buffer`, 4 for each 8 columns. 3xTF32, whose products have a separate
 // buffer, uses the elements of that `buffer` from `index` on instead.
 struct GroupMma {

@@ -70,8 +70,43 @@ absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const s
   return first_->device().MakePlan(std::move(launches));
 }
 
-absl::StatusOr<ConstantsInTurns> ConstantsInTurns::Create(Executable& executable) {
-  ConstantsInTurns turns;
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> SmallNumbers::Take(int64_t bytes) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const auto& buffer) { return buffer->bytes() == bytes; });
+  if (found != kept_.end()) {
+    std::unique_ptr<DeviceBuffer> buffer = std::move(*found);
+    kept_.erase(found);
+    return buffer;
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> made = device_.Allocate(bytes);
+  if (absl::IsResourceExhausted(made.status()) && !kept_.empty()) {
+    Clear();
+    made = device_.Allocate(bytes);
+  }
+  RETURN_IF_ERROR(made.status());
+  RETURN_IF_ERROR(device_.Fill(**made, kSmallNumber));
+  return made;
+}
+
+void SmallNumbers::Give(std::unique_ptr<DeviceBuffer> buffer) {
+  kept_.push_front(std::move(buffer));
+  int64_t total = 0;
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    total += (*it)->bytes();
+    if (total <= most_bytes_) continue;
+    kept_.erase(it, kept_.end());
+    break;
+  }
+}
+
+ConstantsInTurns::~ConstantsInTurns() {
+  plans_.clear();
+  if (kept_ == nullptr) return;
+  for (std::unique_ptr<DeviceBuffer>& buffer : buffers_) kept_->Give(std::move(buffer));
+}
+
+absl::StatusOr<ConstantsInTurns> ConstantsInTurns::Create(Executable& executable, SmallNumbers* kept) {
+  ConstantsInTurns turns(kept);
   // Only what the kernels read counts: of a packed weight the prepared buffer, and not the constant it is made from.
   const std::vector<Launch> launches = executable.Launches();
   std::set<DeviceBuffer*> constants;
@@ -95,8 +130,8 @@ absl::Status ConstantsInTurns::AddCopy(Device& device, std::vector<Launch> launc
                                        const std::set<DeviceBuffer*>& constants) {
   std::map<DeviceBuffer*, DeviceBuffer*> copy_of;
   for (DeviceBuffer* const buffer : constants) {
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> copy, device.Allocate(buffer->bytes()));
-    RETURN_IF_ERROR(device.Fill(*copy, kSmallNumber));
+    SmallNumbers own(device, 0);
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> copy, (kept_ != nullptr ? *kept_ : own).Take(buffer->bytes()));
     copy_of[buffer] = copy.get();
     buffers_.push_back(std::move(copy));
   }

@@ -3,6 +3,8 @@
 // back would hide that.
 #pragma once
 
+#include <cstdint>
+#include <list>
 #include <memory>
 #include <set>
 #include <vector>
@@ -27,20 +29,42 @@ class ColdCopies {
   std::vector<std::unique_ptr<Executable>> others_;
 };
 
+// Buffers full of small numbers, which stand for constants while a program is timed, kept from one program to the next:
+// taking 64 MiB of fresh memory and filling it takes longer than the runs that tell most losers. One thread at a time.
+class SmallNumbers {
+ public:
+  SmallNumbers(Device& device, int64_t most_bytes) : device_(device), most_bytes_(most_bytes) {}
+  // ResourceExhausted when memory is out, also without what is kept.
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Take(int64_t bytes);
+  // Keeps one that was taken; those kept longest go when there is too much.
+  void Give(std::unique_ptr<DeviceBuffer> buffer);
+  // For when a kernel may have written into them.
+  void Clear() { kept_.clear(); }
+
+ private:
+  Device& device_;
+  const int64_t most_bytes_;
+  std::list<std::unique_ptr<DeviceBuffer>> kept_;  // given last in front
+};
+
 // cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from
 // one run of the network to the next, it keeps here too.
 class ConstantsInTurns {
  public:
-  ConstantsInTurns() = default;  // no copies
   // A plan for each copy; none when the constants are so small that caches hold them beside everything else.
-  // `executable` outlives them. ResourceExhausted when memory is out.
-  static absl::StatusOr<ConstantsInTurns> Create(Executable& executable);
+  // `executable` outlives them, and so does `kept`, where their buffers are from and go back to; null: they are
+  // made for this. ResourceExhausted when memory is out.
+  static absl::StatusOr<ConstantsInTurns> Create(Executable& executable, SmallNumbers* kept = nullptr);
+  ConstantsInTurns(ConstantsInTurns&&) = default;
+  ~ConstantsInTurns();
 
   const std::vector<std::unique_ptr<Plan>>& plans() const { return plans_; }
 
  private:
+  explicit ConstantsInTurns(SmallNumbers* kept) : kept_(kept) {}
   absl::Status AddCopy(Device& device, std::vector<Launch> launches, const std::set<DeviceBuffer*>& constants);
 
+  SmallNumbers* kept_;
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
   std::vector<std::unique_ptr<Plan>> plans_;
 };

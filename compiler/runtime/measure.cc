@@ -32,8 +32,11 @@ constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
 // The first full sample decides whether the others are taken: not of what is slower than the best, noise allowed for,
 // nor, on cuda, whose noise of 20 ms is below this, of what is faster by as much.
 constexpr double kFullSampleFactorCuda = 1.005, kFullSampleFactorHost = kSecondRaceFactorHost;
-// A single first run this much slower is enough.
-constexpr double kHopelessFactor = 10;
+// What other work does to a sample on a host makes it longer, so the least of the first ones tells more than their
+// median.
+constexpr double kLeastFactorHost = 1.06;
+// A single first run this much slower is enough, confirmed by one sample.
+constexpr double kHopelessFactorCuda = 10, kHopelessFactorHost = 2;
 
 // On cuda, a run of this length tells the kernel's time within some 5%, its start included.
 constexpr double kTellingRun = 150e-6;
@@ -101,15 +104,18 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
   Timing race;
   race.number = plans * copies_;
   // The runs of a kernel of milliseconds differ by less than a percent.
-  const bool long_run = estimate > kRaceSampleSeconds && device_.kind() == TargetKind::kCuda;
-  const int samples = long_run || estimate > kHopelessFactor * options_.race_seconds ? 1 : kRaceSamples;
+  const bool cuda = device_.kind() == TargetKind::kCuda;
+  const bool long_run = estimate > kRaceSampleSeconds && cuda;
+  const double hopeless = (cuda ? kHopelessFactorCuda : kHopelessFactorHost) * options_.race_seconds;
+  const int samples = long_run || estimate > hopeless ? 1 : kRaceSamples;
   for (int i = 0; i < samples; ++i) {
     ASSIGN_OR_RETURN(const double sample, Sample(plans));
     race.samples.push_back(sample);
   }
   estimate = MedianSeconds(race);
-  race.stopped_early = estimate > kRaceFactor * options_.race_seconds;
-  const bool cuda = device_.kind() == TargetKind::kCuda;
+  const double least = *std::min_element(race.samples.begin(), race.samples.end());
+  race.stopped_early =
+      estimate > kRaceFactor * options_.race_seconds || (!cuda && least > kLeastFactorHost * options_.race_seconds);
   const double longer_seconds = cuda ? kSecondRaceSecondsCuda : kSecondRaceSecondsHost;
   if (!race.stopped_early && options_.min_repeat_ms * 1e-3 > longer_seconds) {
     const double factor = cuda ? kSecondRaceFactorCuda : kSecondRaceFactorHost;
@@ -274,7 +280,7 @@ absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double
     timing.run_seconds = watch.seconds();
     if (timing.stopped_early) return timing;
   }
-  ASSIGN_OR_RETURN(const ConstantsInTurns turns, ConstantsInTurns::Create(executable));
+  ASSIGN_OR_RETURN(const ConstantsInTurns turns, ConstantsInTurns::Create(executable, options.small_numbers));
   std::vector<Plan*> plans = {&warm};
   for (const std::unique_ptr<Plan>& other : turns.plans()) plans.push_back(other.get());
   if (plans.size() > 1) {

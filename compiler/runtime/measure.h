@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "compiler/runtime/cold_copies.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/outcome.h"
 
@@ -18,10 +19,11 @@ struct TimingOptions {
   // in one of 20 ms), is stopped there, with those samples and stopped_early set: it cannot win, and its time is still
   // a label good enough for the cost model. (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were
   // measured in full and took 174 of 181 s.) What is that slow already with warm caches is not timed with cold ones,
-  // see `cold`. On cuda a single run of 150 us or more tells what takes twice as long, and the least of three what
-  // takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as long): most candidates of a large
-  // batch. What is above 1.005 times (hosts: 1.04 times) after the first full sample gets no more, nor, on cuda, does
-  // what is below by as much: one sample tells apart what differs.
+  // see `cold`. On hosts the least of the first samples is enough at 1.06 times, and one of them at twice: what
+  // disturbs a sample makes it longer. On cuda a single run of 150 us or more tells what takes twice as long, and the
+  // least of three what takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as long): most
+  // candidates of a large batch. What is above 1.005 times (hosts: 1.04 times) after the first full sample gets no
+  // more, nor, on cuda, does what is below by as much: one sample tells apart what differs.
   double race_seconds = 0;
   // The executable ran before: no run to warm up.
   bool has_run = false;
@@ -32,6 +34,8 @@ struct TimingOptions {
   // cuda of the code and of constants of a megabyte or more, on cpu of constants of 64 KiB or more. Without it the
   // tasks' times add up to 13% less than ResNet-18 takes end to end on an H200, and to 25 to 36% less on two cores.
   bool cold = true;
+  // cpu: where those copies are from, and go back to. Null: they are made for this measurement.
+  SmallNumbers* small_numbers = nullptr;
   // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes
   // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
   // apart, is taken off.

@@ -98,11 +98,24 @@ std::vector<int> State::Producers(int id) const {
   return result;
 }
 
-bool State::has_small_parts(int copy) const {
+// The products by warpgroups that a copy in core matrices is made for; null if it is none.
+const TensorIntrinsic* State::ReaderOfCoreMatrices(int copy) const {
   const StageState& stage = stages_[copy];
-  if (!stage.core_matrices || stage.attach != StageState::Attach::kAt) return false;
+  if (!stage.core_matrices || stage.attach != StageState::Attach::kAt) return nullptr;
   const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(stages_[stage.attach_stage].tensor));
-  return products != nullptr && products->groups && products->parts;
+  return products != nullptr && products->groups ? products : nullptr;
+}
+
+bool State::has_small_parts(int copy) const {
+  const TensorIntrinsic* products = ReaderOfCoreMatrices(copy);
+  return products != nullptr && products->parts;
+}
+
+bool State::is_rounded_in_place(int copy) const {
+  const TensorIntrinsic* products = ReaderOfCoreMatrices(copy);
+  const Expr& body = stages_[copy].op.body;
+  return products != nullptr && products->rounds_factors() &&
+         !(body->kind == ExprKind::kLoad && stages_[body->buffer].rounded);
 }
 
 bool State::reads_core_matrices(int products) const {
@@ -183,6 +196,7 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kRfactor: return Rfactor(step);
     case StepKind::kPack: return Pack(step);
     case StepKind::kBulkCopy: return BulkCopy(step);
+    case StepKind::kRoundFactors: return RoundFactors(step);
     case StepKind::kTensorize: return Tensorize(step);
     case StepKind::kLibrary: return CallLibrary(step);
     case StepKind::kPadRows:
@@ -612,6 +626,22 @@ absl::Status State::BulkCopy(const Step& step) {
   stages_.back().image_of = step.stage;
   stages_[step.stage].bulk = true;
   stages_[step.stage].bulk_tiles = step.factors[0];
+  return absl::OkStatus();
+}
+
+absl::Status State::RoundFactors(const Step& step) {
+  const StageState& constant = stages_[step.stage];
+  if (!constant.prologue || constant.attach != StageState::Attach::kRoot || constant.op.reduces() || constant.rounded ||
+      constant.op.dtype != DType::kFloat32)
+    return Bad(constant, "only constants of float32 are rounded at build time, once");
+  int id = step.stage;
+  if (constant.op.placeholder) {
+    RETURN_IF_ERROR(ReadThrough(id, Consumers(id), ".rounded"));
+    UpdatePrologue();
+    id = size() - 1;
+  }
+  stages_[id].rounded = true;
+  stages_[id].op.body = Call("tf32", {stages_[id].op.body});
   return absl::OkStatus();
 }
 

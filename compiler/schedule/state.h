@@ -85,6 +85,7 @@ struct StageState {
   std::vector<Factor> layout_factors;
   std::vector<int> layout_order;
   bool prologue = false;
+  bool rounded = false;  // kRoundFactors
   // Not null: a call of a library computes this stage, reading `library_operands` (stage ids, in order of the call's
   // operands); its loops are of no meaning.
   std::shared_ptr<const LibraryCall> library;
@@ -120,6 +121,9 @@ class State {
   // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
   // lies beside it.
   bool has_small_parts(int copy) const;
+  // True for a copy in core matrices whose elements are to be rounded to TensorFloat-32 where they lie, on cuda, before
+  // products read them: those of constants that are rounded already (kRoundFactors) are not.
+  bool is_rounded_in_place(int copy) const;
   // True if all that a stage reads are copies in core matrices.
   bool reads_core_matrices(int products) const;
   // Stages that read `id`, looking at bodies as they are now (an inlined stage has no readers).
@@ -141,6 +145,7 @@ class State {
   void ReduceSlices(int reduction, int partial, int64_t slice_extent);
   absl::Status Pack(const Step& step);
   absl::Status BulkCopy(const Step& step);
+  absl::Status RoundFactors(const Step& step);
   absl::Status ReadThrough(int stage, const std::vector<int>& readers, const char* ending);
   absl::Status Tensorize(const Step& step);
   absl::Status GroupBlocks(const Step& step);
@@ -148,6 +153,7 @@ class State {
   absl::Status CarryReduction(const Step& step);
   absl::Status CarryRelative(const Step& step, Carry* carry);
   absl::Status CallLibrary(const Step& step);
+  const TensorIntrinsic* ReaderOfCoreMatrices(int copy) const;
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);
   std::string UniqueName(const std::string& name) const;

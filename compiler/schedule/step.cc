@@ -35,13 +35,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kAsyncCopy: return "async_copy";
     case StepKind::kCarry: return "carry";
     case StepKind::kReplicate: return "replicate";
+    case StepKind::kRoundFactors: return "round_factors";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kReplicate)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kRoundFactors)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

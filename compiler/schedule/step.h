@@ -121,6 +121,11 @@ enum class StepKind : uint8_t {
   // then
   // have the elements that are kept by lanes (Memory::kLanes), where others would have to ask for them.
   kReplicate = 23,
+  // The stage, a constant of float32 or what is computed element by element from constants, is rounded to
+  // TensorFloat-32: products that need their factors so then read it as it is. Of a constant itself a new prologue
+  // stage
+  // holds the rounded elements, and all readers use it.
+  kRoundFactors = 24,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.

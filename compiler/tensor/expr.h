@@ -38,7 +38,8 @@ enum class ExprKind : uint8_t {
   kNot = 18,
   kSelect = 19,  // condition, then, else: only the chosen branch's loads are performed
   kCast = 20,
-  kCall = 21,  // name: one of exp log sqrt rsqrt tanh sigmoid erf pow abs floor ceil round (half to even); of floats
+  kCall = 21,  // name: one of exp log sqrt rsqrt tanh sigmoid erf pow abs floor ceil round (half to even); of floats.
+               // In schedules also tf32, which rounds a float32 to TensorFloat-32
   kLoad = 22,  // element of buffer `buffer` at the given indices
 };
 

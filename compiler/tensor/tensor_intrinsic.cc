@@ -13,7 +13,8 @@ constexpr FactorType kBytes[] = {{DType::kInt8, "s8"}, {DType::kUint8, "u8"}};
 // 3xTF32: a product of 16x8x8 is 32 multiply-adds of each lane, done by three instructions of 6.2 cycles, as many to
 // split operands, and a quarter of the loads (the shares are fitted to trials on an H200). float16 and bfloat16, not
 // fitted: 64 multiply-adds of each lane in one instruction, and half of those loads. Integers of 8 bits, not fitted:
-// half of each. One product of TF32, not fitted: a third of three, and half of their splitting.
+// half of each. One product of TF32, not fitted: a third of three, and half of their splitting; by warpgroups twice
+// what it is for float16, and the same third.
 constexpr TensorIntrinsic kIntrinsics[] = {
     {TensorMode::kThreeTf32, false, true, kTf32, DType::kFloat32, 80, 0.58, 0.3, 0.25},
     {TensorMode::kGroupThreeTf32, true, true, kTf32, DType::kFloat32, 90, 0.4, 0.03, 0.25, 0.047},
@@ -24,6 +25,7 @@ constexpr TensorIntrinsic kIntrinsics[] = {
     {TensorMode::kByte, false, false, kBytes, DType::kInt32, 80, 0.05, 0.015, 0.0625},
     {TensorMode::kGroupByte, true, false, kBytes, DType::kInt32, 90, 0.033, 0.0025, 0.0625, 0.004},
     {TensorMode::kTf32, false, false, kTf32, DType::kFloat32, 80, 0.2, 0.12, 0.25},
+    {TensorMode::kGroupTf32, true, false, kTf32, DType::kFloat32, 90, 0.13, 0.01, 0.25, 0.016},
 };
 
 }  // namespace

@@ -32,6 +32,9 @@ enum class TensorMode : uint8_t {
   kGroupByte = 8,
   // One product of factors that are rounded to TensorFloat-32 (10 bits of fraction).
   kTf32 = 9,
+  // The same by warpgroups, as kGroupThreeTf32. These products cut factors off instead of rounding them: what they read
+  // has been rounded before.
+  kGroupTf32 = 10,
 };
 
 // What the factors of an instruction may be, each for itself.

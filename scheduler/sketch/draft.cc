@@ -315,11 +315,31 @@ int BindGpu(Draft* draft, int stage, const std::string& prefix, bool hosts) {
   return pieces[1];
 }
 
+// A reduction whose rows are whole vectors (Winograd's transform of weights): rows over threads, and of each the sums
+// of a vector at a time.
+int BindConstantReduction(Draft* draft, int stage, int32_t width) {
+  const int sums = draft->CacheWrite(stage, Memory::kLocal);
+  std::vector<int> axes = draft->SpatialAxes(stage);
+  const std::vector<int> pieces = draft->Split(stage, axes.back(), {Factor::Of(width)});
+  axes.pop_back();
+  draft->Annotate(stage, draft->Fuse(stage, axes), Annotation::kParallel);
+  draft->Annotate(stage, pieces[1], Annotation::kVectorize);
+  draft->ComputeAt(sums, stage, {pieces[0]});
+  std::vector<int> order = draft->ReduceAxes(sums);
+  for (int axis : draft->SpatialAxes(sums)) order.push_back(axis);
+  draft->Reorder(sums, order);
+  draft->Annotate(sums, order.back(), Annotation::kVectorize);
+  return pieces[0];
+}
+
 int BindCpu(Draft* draft, int stage, const std::string& prefix) {
   std::vector<int> axes = draft->SpatialAxes(stage);
   if (axes.empty()) return -1;
   const int64_t row = draft->state().stage(stage).op.axes.back().extent;
   const int32_t widest = draft->context().facts.vector_bytes / 4;
+  const StageState& state = draft->state().stage(stage);
+  if (state.prologue && state.op.reduces() && axes.size() > 1 && row % widest == 0)
+    return BindConstantReduction(draft, stage, widest);
   const int32_t preferred = static_cast<int32_t>(std::min<int64_t>(widest, row));
   std::vector<int32_t> widths{1};
   for (int32_t w = 2; w <= 2 * widest && w < 2 * row; w *= 2) widths.push_back(w);

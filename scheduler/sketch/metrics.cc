@@ -181,7 +181,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
           TensorIntrinsicOf(stage.tensor).groups && !state.reads_core_matrices(id))
         k.local_elements += TensorIntrinsicOf(stage.tensor).parts
                                 ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
-                                : b.extent[stage.tensor_k] / 4;
+                                : 4 * b.extent[stage.tensor_k] / TensorIntrinsicOf(stage.tensor).depth();
       k.local_bytes += bytes;
     }
   }
@@ -313,6 +313,7 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
 MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
   const StageBounds& producer = bounds.stages[access.producer];
   const StageState& stage = skeleton_->state().stage(access.reader);
+  if (producer.core_row > 0) return {1, 32};  // what they are laid out for
   const size_t spatial = stage.op.axes.size();
   bool k_innermost = false;
   int64_t row = producer.buffer.back() + producer.row_padding, step = 0;

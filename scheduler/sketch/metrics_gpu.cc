@@ -42,8 +42,9 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
     sum->fma += arithmetic * intrinsic->fma;
     const double rows = 4 * intrinsic->loads;  // of 3xTF32: 1
     const bool loaded = !skeleton_->state().reads_core_matrices(id);
+    const double conflict = loaded && !intrinsic->parts ? w.conflict : 1;
     sum->issue += arithmetic * (intrinsic->issue + (loaded ? 4.5 * rows / columns : 0));
-    sum->shared_time += arithmetic * (intrinsic->shared + rows / columns);
+    sum->shared_time += arithmetic * (intrinsic->shared + rows * conflict / columns);
     return;
   }
   sum->fma += arithmetic * (tensor ? intrinsic->fma : 1);
@@ -65,8 +66,9 @@ void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork*
   const auto elements = static_cast<double>(bounds.stages[id].elements());
   sum->issue += w.warp_executions * (12.0 / w.lanes + 2);
   sum->shared_time += w.warp_executions / w.lanes;
-  if (skeleton_->state().has_small_parts(id) && target_.kind == TargetKind::kCuda) {
-    // What was copied is read again, cut and stored.
+  const State& state = skeleton_->state();
+  if (target_.kind == TargetKind::kCuda && (state.has_small_parts(id) || state.is_rounded_in_place(id))) {
+    // What was copied is read again, cut or rounded, and stored.
     sum->issue += w.warp_executions * (3 + 3 / w.lanes);
     sum->shared_time += w.warp_executions * 2 / w.lanes;
   }

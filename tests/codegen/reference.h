@@ -91,7 +91,7 @@ class ReferenceThread {
         memory.at(s->buffer)->at(Int(s->index)) =
             Packed(s->operands[0]->dtype, [&](size_t i) { return Value(s->operands[i]); });
         return;
-      case StmtKind::kSmallParts: return SmallParts(*s);
+      case StmtKind::kFactorParts: return FactorParts(*s);
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
       case StmtKind::kGroupSync: return SyncGroup(*s);
       case StmtKind::kBulkCopy: return BulkCopy(*s);
@@ -216,10 +216,10 @@ class ReferenceThread {
     warp->barrier.arrive_and_wait();
   }
 
-  void SmallParts(const StmtNode& s) {
+  void FactorParts(const StmtNode& s) {
     for (int64_t i = 0; i < s.extent; ++i) {
       const double whole = memory.at(s.value->buffer)->at(Int(s.value->args[0]) + i);
-      memory.at(s.buffer)->at(Int(s.index) + i) = SmallPart(whole);
+      memory.at(s.buffer)->at(Int(s.index) + i) = s.part == FactorPart::kSmall ? SmallPart(whole) : Rounded(whole);
     }
   }
 
@@ -327,14 +327,17 @@ class ReferenceThread {
       double sum = 0;
       const int64_t depth = TensorIntrinsicOf(s.tensor).depth(),
                     packed = TensorIntrinsicOf(s.tensor).factors_per_register();
+      const auto seen = [&](double factor) { return packed == 1 ? AsTensorFloat(factor) : factor; };
       for (int64_t k = 0; k < depth && product.parts() == 1; ++k) {
         const int64_t word = k / packed;
-        const double factor =
-            s.rows.stride > 0
-                ? product.row_factors[row * depth + k]
-                : FactorOf(s.factors.rows, warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8],
-                           k % packed);
-        sum += factor * product.column_factors[column * depth + k];
+        double factor;
+        if (s.rows.stride > 0) {
+          factor = product.row_factors[row * depth + k];
+        } else {
+          factor = warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8];
+          if (packed > 1) factor = FactorOf(s.factors.rows, factor, k % packed);
+        }
+        sum += seen(factor) * seen(product.column_factors[column * depth + k]);
       }
       for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
@@ -493,6 +496,7 @@ class ReferenceThread {
     if (f == "tanh") return std::tanh(x);
     if (f == "sigmoid") return 1 / (1 + std::exp(-x));
     if (f == "erf") return std::erf(x);
+    if (f == "tf32") return Rounded(x);
     if (f == "pow") return std::pow(x, Value(e->args[1]));
     if (f == "abs") return std::fabs(x);
     if (f == "floor") return std::floor(x);

@@ -65,7 +65,8 @@ KernelFunc ProductByWarpgroup() {
   const Expr k = FloorDiv(t, kColumns), n = FloorMod(t, kColumns);
   const Expr place = Add(Mul(FloorDiv(k, 4), I(kStride)), Mad(n, 4, FloorMod(k, 4)));
   std::vector<Stmt> steps = {MakeIf(
-      Lt(t, I(kK * kColumns)), MakeSeq({MakeStore(11, place, At(1, t)), MakeSmallParts(12, place, 1, At(11, place))}))};
+      Lt(t, I(kK * kColumns)),
+      MakeSeq({MakeStore(11, place, At(1, t)), MakeFactorParts(FactorPart::kSmall, 12, place, 1, At(11, place))}))};
   std::vector<Expr> operands;
   for (int i = 0; i < 4; ++i) {
     steps.push_back(MakeStore(13, I(i), At(0, Mad(Add(rows, Add(g, I(i % 2 * 8))), kK, Add(q, I(i / 2 * 4))))));
@@ -74,8 +75,8 @@ KernelFunc ProductByWarpgroup() {
   for (int i = 0; i < 4; ++i) operands.push_back(At(14, I(i)));
   operands.push_back(At(11, I(0)));
   operands.push_back(At(12, I(0)));
-  steps.insert(steps.end(), {MakeSmallParts(14, I(0), 4, At(13, I(0))), MakeGroupSync(GroupSync::kPublish),
-                             MakeBarrier(), MakeGroupSync(GroupSync::kBegin),
+  steps.insert(steps.end(), {MakeFactorParts(FactorPart::kSmall, 14, I(0), 4, At(13, I(0))),
+                             MakeGroupSync(GroupSync::kPublish), MakeBarrier(), MakeGroupSync(GroupSync::kBegin),
                              MakeGroupMma({.tensor = TensorMode::kGroupThreeTf32,
                                            .buffer = 10,
                                            .index = I(0),

@@ -67,6 +67,47 @@ TEST_F(ConstantsInTurnsTest, EachPlanReadsConstantsOfItsOwn) {
   EXPECT_THAT(Out(kElements), Each(3.0f));
 }
 
+TEST_F(ConstantsInTurnsTest, CopiesAreKeptForTheNextProgram) {
+  constexpr int64_t kElements = 1 << 20;
+  Make(kElements);
+  SmallNumbers kept(*device_, 64 << 20);
+  // Where the copies of a round lie is seen in what is written to them.
+  for (const float before : {0.0115f, 5.0f}) {
+    std::vector<std::unique_ptr<DeviceBuffer>> taken;
+    {
+      auto turns = ConstantsInTurns::Create(*executable_, &kept);
+      ASSERT_TRUE(turns.ok()) << turns.status();
+      ASSERT_EQ(turns->plans().size(), 16u);
+      ASSERT_TRUE(turns->plans()[3]->Run().ok());
+      EXPECT_THAT(Out(kElements), Each(FloatNear(1 + before, 1e-3)));
+    }
+    for (int i = 0; i < 16; ++i) {
+      taken.push_back(kept.Take(4 * kElements).value());
+      WriteFloats(*device_, *taken.back(), std::vector<float>(kElements, 5));
+    }
+    for (auto& buffer : taken) kept.Give(std::move(buffer));
+  }
+}
+
+TEST_F(ConstantsInTurnsTest, NoMoreIsKeptThanItMay) {
+  Make(1000);
+  SmallNumbers kept(*device_, 2 << 20);
+  std::vector<std::unique_ptr<DeviceBuffer>> taken;
+  for (int i = 0; i < 3; ++i) {
+    taken.push_back(kept.Take(1 << 20).value());
+    WriteFloats(*device_, *taken.back(), std::vector<float>(1 << 18, 5));
+  }
+  for (auto& buffer : taken) kept.Give(std::move(buffer));
+  taken.clear();
+  for (const float value : {5.0f, 5.0f, 0.0115f}) {
+    taken.push_back(kept.Take(1 << 20).value());
+    EXPECT_THAT(ReadFloats(*device_, *taken.back(), 1 << 18), Each(FloatNear(value, 1e-3)));
+  }
+  for (auto& buffer : taken) kept.Give(std::move(buffer));
+  kept.Clear();
+  EXPECT_THAT(ReadFloats(*device_, *kept.Take(1 << 20).value(), 1 << 18), Each(FloatNear(0.0115f, 1e-3)));
+}
+
 TEST_F(ConstantsInTurnsTest, SmallConstantsStayWhereTheyAre) {
   Make(1000);
   auto turns = ConstantsInTurns::Create(*executable_);

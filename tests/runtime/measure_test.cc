@@ -142,6 +142,29 @@ TEST(Measure, NoSampleTakesAllTheTime) {
   EXPECT_LT(state.clock, 3);
 }
 
+TEST(Measure, OnHostsTheLeastOfTheFirstSamplesTells) {
+  FakeState state;  // 1 ms
+  const Timing lost = Measure(state, Options(1, 3, 20, /*race_seconds=*/0.93e-3)).value();
+  EXPECT_TRUE(lost.stopped_early);
+  EXPECT_THAT(lost.samples, SizeIs(3));
+  EXPECT_LT(state.kernels, 10);
+  // Within the noise: a whole sample is taken.
+  state = {};
+  const Timing near = Measure(state, Options(1, 3, 20, /*race_seconds=*/0.95e-3)).value();
+  EXPECT_TRUE(near.stopped_early);
+  EXPECT_THAT(near.samples, SizeIs(1));
+  EXPECT_GE(state.kernels, 20);
+  state = {};
+  EXPECT_FALSE(Measure(state, Options(1, 3, 20, /*race_seconds=*/0.97e-3)).value().stopped_early);
+}
+
+TEST(Measure, OnHostsOneSampleTellsWhatTakesTwiceAsLong) {
+  FakeState state;  // 1 ms
+  const Timing lost = Measure(state, Options(1, 3, 20, /*race_seconds=*/0.49e-3)).value();
+  EXPECT_TRUE(lost.stopped_early);
+  EXPECT_THAT(lost.samples, SizeIs(1));
+}
+
 TEST(Measure, ClearlySlowerCandidatesAreStoppedEarly) {
   FakeState state;  // 1 ms
   const Timing timing = Measure(state, Options(1, 10, 300, /*race_seconds=*/0.7e-3)).value();
@@ -163,7 +186,7 @@ TEST(Measure, ContendersAreMeasuredInFull) {
 
 TEST(Measure, CandidatesThatCannotWinGetOneLongerLook) {
   FakeState state;
-  const Timing timing = Measure(state, Options(1, 10, 300, 0.92e-3)).value();
+  const Timing timing = Measure(state, Options(1, 10, 300, 0.95e-3)).value();
   EXPECT_TRUE(timing.stopped_early);
   EXPECT_THAT(timing.samples, SizeIs(1));
   EXPECT_NEAR(timing.number, 20, 2);

@@ -49,6 +49,40 @@ TEST(State, AStageThatWouldMakeItsReaderTooLargeIsNotInlined) {
   EXPECT_LT(inlined, 25);
 }
 
+TEST(State, ConstantsOfFloat32AreRoundedOnce) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4, 8}), w = b.Constant("w", {8, 8}), h = b.Constant("h", {4, 8}, DType::kFloat16);
+  const int t = b.Compute("t", {8, 8}, [&](const auto& i) { return b.At(w, {i[1], i[0]}); });
+  const int y = b.Reduce("y", {4, 8}, {8}, Combiner::kSum, [&](const auto& i, const auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(t, {i[1], r[0]}));
+  });
+  const int z =
+      b.Compute("z", {4, 8}, [&](const auto& i) { return Add(b.At(y, i), Cast(DType::kFloat32, b.At(h, i))); });
+  const ComputeDag dag = b.Build({z}).value();
+  const auto round = [](State& state, int stage) {
+    return state.Apply({StepKind::kRoundFactors, stage, {}, {}, -1, {}});
+  };
+  // What is computed from a constant is itself rounded; of a constant a new stage holds the rounded elements.
+  State computed(dag), read(dag);
+  ASSERT_TRUE(round(computed, t).ok());
+  EXPECT_EQ(computed.size(), dag.size());
+  EXPECT_TRUE(computed.stage(t).rounded);
+  EXPECT_EQ(computed.stage(t).op.body->name, "tf32");
+  ASSERT_TRUE(round(read, w).ok());
+  ASSERT_EQ(read.size(), dag.size() + 1);
+  EXPECT_EQ(read.stage(dag.size()).op.name, "w.rounded");
+  EXPECT_TRUE(read.stage(dag.size()).prologue);
+  EXPECT_EQ(read.Producers(t), std::vector<int>{dag.size()});
+  const auto refusal = [](const char* name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", name, ": only constants of float32 are rounded at build time, once"));
+  };
+  EXPECT_EQ(round(computed, t), refusal("t"));
+  EXPECT_EQ(round(computed, x), refusal("x"));
+  EXPECT_EQ(round(computed, h), refusal("h"));
+  EXPECT_EQ(round(computed, y), refusal("y"));
+}
+
 // A softmax whose maximum and sum are carried by the loop of the sum.
 TEST(State, OnlySumsOfExponentialsAreCarriedWithAMaximum) {
   DagBuilder b;

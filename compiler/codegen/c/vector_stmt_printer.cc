@@ -40,7 +40,7 @@ void CVectorStmtPrinter::Print(const Stmt& stmt) {
     case StmtKind::kLoadMatrix:
     case StmtKind::kShuffle:
     case StmtKind::kPack:
-    case StmtKind::kSmallParts:
+    case StmtKind::kFactorParts:
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:
     case StmtKind::kBulkCopy:

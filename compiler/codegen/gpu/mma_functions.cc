@@ -124,27 +124,36 @@ std::string GroupMmaFunction(const StmtNode& mma, Helpers& helpers) {
   const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
   const std::string rows =
       shared ? operand(0) : "{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}";
+  const bool packed = intrinsic.factors_per_register() > 1;
+  std::string registers, row_constraints;
+  for (const char* factor : {"a0", "a1", "a2", "a3"}) {
+    const std::string comma = registers.empty() ? "" : ", ", bits = std::string("__float_as_uint(") + factor + ")";
+    registers += comma + (packed ? "int " : "float ") + factor;
+    row_constraints += comma + "\"r\"(" + (packed ? factor : bits) + ")";
+  }
   // Signs of the factors, and whether they lie across: not to be chosen for integers.
   std::string order = IsFloat(intrinsic.sum) ? ", 1, 1" : "";
   if (intrinsic.transposes())
     order += (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
-  helpers.DefineFunction(name, std::string("// c += a * b: a, ") +
-                                   (shared ? "64x" + k + " of the group, and b"
-                                           : "16x" + k + " of each warp in " +
-                                                 (intrinsic.transposes() ? "pairs" : "fours") + ", in registers, b") +
-                                   " in core matrices.\n"
-                                   "static __device__ __forceinline__ void " +
-                                   name + "(" + text.parameters +
-                                   (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") +
-                                   ", unsigned long long b) {\n"
-                                   "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
-                                   "    \"wgmma.mma_async.sync.aligned.m64n" +
-                                   std::to_string(2 * sums) + "k" + k + "." + text.type + "." + row_type + "." +
-                                   column_type + " {" + text.registers + "}, " + rows + ", " + operand(shared ? 1 : 4) +
-                                   ", add" + order + ";\\n}\"\n    : " + text.constraints +
-                                   "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
-                                   ", \"l\"(b));\n"
-                                   "}");
+  helpers.DefineFunction(
+      name, std::string("// c += a * b: a, ") +
+                (shared ? "64x" + k + " of the group, and b"
+                        : "16x" + k + " of each warp " +
+                              (!packed                  ? ""
+                               : intrinsic.transposes() ? "in pairs, "
+                                                        : "in fours, ") +
+                              "in registers, b") +
+                " in core matrices.\n"
+                "static __device__ __forceinline__ void " +
+                name + "(" + text.parameters + (shared ? ", unsigned long long a" : ",\n    " + registers) +
+                ", unsigned long long b) {\n"
+                "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
+                "    \"wgmma.mma_async.sync.aligned.m64n" +
+                std::to_string(2 * sums) + "k" + k + "." + text.type + "." + row_type + "." + column_type + " {" +
+                text.registers + "}, " + rows + ", " + operand(shared ? 1 : 4) + ", add" + order +
+                ";\\n}\"\n    : " + text.constraints + "\n    : " + (shared ? "\"l\"(a)" : row_constraints) +
+                ", \"l\"(b));\n"
+                "}");
   return name;
 }
 

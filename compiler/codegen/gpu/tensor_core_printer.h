@@ -19,7 +19,7 @@ class TensorCorePrinter {
   void PrintMma(const StmtNode& mma);
   void PrintLoadMatrix(const StmtNode& load);
   void PrintPack(const StmtNode& pack);
-  void PrintSmallParts(const StmtNode& parts);
+  void PrintFactorParts(const StmtNode& parts);
   void PrintGroupMma(const StmtNode& mma);
   void PrintGroupSync(const StmtNode& sync);
 

@@ -19,9 +19,11 @@
 // in.
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
 
@@ -69,9 +71,9 @@ class TensorSketch : public AttentionSketch {
       : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}), copies_(copies) {}
 
   Draft Make() {
-    constexpr const char* kNames[] = {"attention_tensor", "attention_tensor.whole", "attention_tensor.stream",
-                                      "attention_tensor.lanes", "attention_wgmma"};
-    draft_.Name(kNames[static_cast<int>(copies_)]);
+    draft_.Name(absl::StrCat("attention_", NameOfProducts(draft_, by_groups())));
+    constexpr const char* kEndings[] = {"", "whole", "stream", "lanes", ""};
+    if (const std::string ending = kEndings[static_cast<int>(copies_)]; !ending.empty()) draft_.Name(ending);
     MakeTiles();
     const int root = a_.root, product = a_.product;
     std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
@@ -414,14 +416,19 @@ static bool FitsWarpgroups(const Draft& draft, const AttentionChain& chain) {
 }
 
 std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit) {
+  std::vector<Copies> copies;
+  const bool streams = StreamsAttention(draft, chain), lanes = streams && LanesHoldWeights(draft, chain);
+  if (rows_fit) copies.push_back(Copies::kTiles);
+  if (rows_fit && WholeFits(draft, chain)) copies.push_back(Copies::kWhole);
+  if (streams) copies.push_back(Copies::kStream);
+  if (lanes) copies.push_back(Copies::kLanes);
+  if (lanes && FitsWarpgroups(draft, chain)) copies.push_back(Copies::kGroups);
   std::vector<Draft> drafts;
-  if (rows_fit) drafts.push_back(TensorSketch(draft, chain, Copies::kTiles).Make());
-  if (rows_fit && WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kWhole).Make());
-  if (!StreamsAttention(draft, chain)) return drafts;
-  drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
-  if (!LanesHoldWeights(draft, chain)) return drafts;
-  drafts.push_back(TensorSketch(draft, chain, Copies::kLanes).Make());
-  if (FitsWarpgroups(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kGroups).Make());
+  for (const Copies kind : copies) drafts.push_back(TensorSketch(draft, chain, kind).Make());
+  if (!MayRoundFactors(draft, chain.scores) || !MayRoundFactors(draft, chain.product)) return drafts;
+  Draft rounded = draft;
+  rounded.RoundFactors();
+  for (const Copies kind : copies) drafts.push_back(TensorSketch(rounded, chain, kind).Make());
   return drafts;
 }
 

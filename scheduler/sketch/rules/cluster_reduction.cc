@@ -6,6 +6,7 @@
 // ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/sketch/rules/cluster_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
@@ -36,22 +37,29 @@ class ClusterReduction : public SketchRule {
     result.push_back({std::move(next), false});
     // Slices that do not end in zeros would have to divide by the number of blocks.
     if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
-      Draft tensor = draft;
-      tensor.Name("cluster_tensor");
-      TileForTensorCores(&tensor, stage, {});
-      result.push_back({std::move(tensor), false});
-      if (const GroupForm groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
-          groups.rows_copied()) {
-        Draft wgmma = draft;
-        wgmma.Name("cluster_wgmma");
-        TileForTensorCores(&wgmma, stage, groups);
-        result.push_back({std::move(wgmma), false});
+      OfferOnTensorCores(draft, stage, &result);
+      if (MayRoundFactors(draft, stage)) {
+        Draft rounded = draft;
+        rounded.RoundFactors();
+        OfferOnTensorCores(rounded, stage, &result);
       }
     }
     return result;
   }
 
  private:
+  static void OfferOnTensorCores(const Draft& draft, int stage, std::vector<Derived>* result) {
+    std::vector<GroupForm> forms(1);
+    const GroupForm by_groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
+    if (!by_groups.has_parts()) forms.push_back(by_groups);
+    for (const GroupForm& groups : forms) {
+      Draft next = draft;
+      next.Name(absl::StrCat("cluster_", NameOfProducts(draft, groups.rows >= 0)));
+      TileForTensorCores(&next, stage, groups);
+      result->push_back({std::move(next), false});
+    }
+  }
+
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage) {
     TileInfo info;
@@ -73,8 +81,9 @@ class ClusterReduction : public SketchRule {
     draft->AddTile(info);
   }
 
-  static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
+  static void TileForTensorCores(Draft* draft, int stage, const GroupForm& form) {
     TileInfo info;
+    const GroupForm groups = RoundColumns(draft, stage, form);
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
     const ClusterAxis cluster = MakeCluster(draft, stage, groups.rows < 0);

@@ -80,9 +80,10 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
 }
 
 // The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements
-// that a lane holds of each. By warpgroups where `groups` says how. Returns the loop over threads.
-int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& groups) {
+// that a lane holds of each. By warpgroups where `form` says how. Returns the loop over threads.
+int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& form) {
   TileInfo info;
+  const GroupForm groups = RoundColumns(draft, stage, form);
   info.stage = stage;
   info.consumer = consumer;
   const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
@@ -246,13 +247,11 @@ class MultiLevelTilingWithFusion : public SketchRule {
       TileForGpu(&next, stage, consumer);
       result.push_back({std::move(next), false});
       if (FitsTensorCores(draft, stage)) {
-        OfferOnTensorCores(draft, stage, consumer, {}, &result);
-        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0)
-          OfferOnTensorCores(draft, stage, consumer, groups, &result);
+        OfferAllOnTensorCores(draft, stage, consumer, &result);
         if (MayRoundFactors(draft, stage)) {
           Draft rounded = draft;
           rounded.RoundFactors();
-          OfferOnTensorCores(rounded, stage, consumer, {}, &result);
+          OfferAllOnTensorCores(rounded, stage, consumer, &result);
         }
       }
       return result;
@@ -267,12 +266,18 @@ class MultiLevelTilingWithFusion : public SketchRule {
   }
 
  private:
+  static void OfferAllOnTensorCores(const Draft& draft, int stage, int consumer, std::vector<Derived>* result) {
+    OfferOnTensorCores(draft, stage, consumer, {}, result);
+    if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0)
+      OfferOnTensorCores(draft, stage, consumer, groups, result);
+  }
+
   // By warps, or warpgroups; of factors without small parts once more with operands that are read early.
   static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups,
                                  std::vector<Derived>* result) {
     const bool by_groups = groups.rows >= 0;
     Draft next = draft;
-    next.Name(by_groups ? "wgmma" : draft.rounds_factors() ? "tf32" : "tensor");
+    next.Name(NameOfProducts(draft, by_groups));
     const int thread = TileForTensorCores(&next, stage, consumer, groups);
     const std::vector<int> operands = OtherOperands(draft, stage, consumer);
     if (!IntrinsicFor(draft, stage, by_groups)->parts && !operands.empty()) {

@@ -148,6 +148,11 @@ const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) 
   return nullptr;
 }
 
+const char* NameOfProducts(const Draft& draft, bool groups) {
+  if (draft.rounds_factors()) return groups ? "tf32_wgmma" : "tf32";
+  return groups ? "wgmma" : "tensor";
+}
+
 bool MayRoundFactors(const Draft& draft, int stage) {
   const State& state = draft.state();
   const StageState& s = state.stage(stage);
@@ -228,7 +233,7 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   // Pairs of narrow results are neighbours if the last axis makes the columns.
   for (int last : {1, 0}) {
     const int columns = tiled[last], rows = tiled[1 - last];
-    if (intrinsic.parts || s.axis(rows).extent < 64) continue;
+    if (intrinsic.parts || intrinsic.rounds_factors() || s.axis(rows).extent < 64) continue;
     for (int i : {0, 1}) {
       const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
       if (!IsMatrix(columns_load, k, s.axis(columns).var) || !IsMatrix(rows_load, k, s.axis(rows).var)) continue;
@@ -238,17 +243,34 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
     }
   }
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
+  GroupForm found;
   for (int first : {0, 1}) {
     const int columns = tiled[first], rows = tiled[1 - first];
     if (s.axis(rows).extent < 64) continue;
     const Expr& column = s.axis(columns).var;
     for (const Expr& operand : loads) {
       const size_t rank = operand->args.size();
-      if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], column.get()))
-        return {rows, columns, {operand->buffer}, {}};
+      if (rank < 2 || operand->args[rank - 1] != k || !UsesVar(operand->args[rank - 2], column.get())) continue;
+      const bool better = intrinsic.rounds_factors() && draft.state().stage(operand->buffer).prologue;
+      if (found.rows >= 0 && !better) continue;
+      found = {rows, columns, {operand->buffer}, {}};
+      if (!intrinsic.parts) found.along_k = {true};
     }
   }
-  return {};
+  return found;
+}
+
+GroupForm RoundColumns(Draft* draft, int stage, GroupForm groups) {
+  const TensorIntrinsic* intrinsic = IntrinsicFor(*draft, stage, /*groups=*/true);
+  if (groups.rows < 0 || !intrinsic->rounds_factors()) return groups;
+  const StageState& constant = draft->state().stage(groups.copied[0]);
+  if (!constant.prologue || constant.op.reduces() || constant.rounded ||
+      draft->state().Consumers(groups.copied[0]).size() != 1)
+    return groups;
+  const bool computed = constant.computes();
+  draft->Do({StepKind::kRoundFactors, groups.copied[0], {}, {}, -1, {}});
+  if (!computed) groups.copied[0] = draft->state().size() - 1;
+  return groups;
 }
 
 std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
@@ -275,7 +297,7 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
       tile.tiles = draft->TileHole(name + ".tiles", units, 4, 1);
     } else {
       tile.warps = draft->TileHole(name + ".groups", units, 4, 1);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 32, groups.rows_copied() ? 16 : 8);
+      tile.tiles = draft->TileHole(name + ".tiles", units, 32, groups.has_parts() ? 8 : 16);
     }
     draft->Tile(extent, tile.all());
   }
@@ -339,7 +361,7 @@ std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, cons
   std::vector<std::pair<int, Factor>> operands;
   for (size_t i = 0; i < groups.copied.size(); ++i) {
     Factor runs;
-    if (groups.rows_copied() && groups.along_k[i])
+    if (!groups.has_parts() && groups.along_k[i])
       runs = reduce.axes.back().r2;
     else if (groups.rows_copied())
       runs = i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
@@ -386,6 +408,8 @@ TensorReduction TileTensorReduction(Draft* draft, int stage, const std::vector<T
   Factor stages;
   if (groups.rows_copied())
     stages = draft->OptionHole("stages", {2, 3, 4, 6, 8, 12}, 4);
+  else if (by_groups && !groups.has_parts())
+    stages = draft->OptionHole("stages", {2, 3, 4, 6, 8}, 4);
   else if (by_groups)
     stages = draft->OptionHole("stages", {2, 3, 4}, 3);
   else

@@ -21,6 +21,8 @@ bool FitsTensorCores(const Draft& draft, int stage);
 bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
+// Of a sketch: "tensor" or "wgmma", of rounded factors "tf32" or "tf32_wgmma".
+const char* NameOfProducts(const Draft& draft, bool groups);
 // Whether the target allows the stage's factors to be rounded to TensorFloat-32 (Draft::RoundFactors). Not behind the
 // transforms of Winograd's algorithm.
 bool MayRoundFactors(const Draft& draft, int stage);
@@ -31,16 +33,23 @@ bool EndsInZeros(const Draft& draft, int stage);
 // How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis
 // makes the columns; the other's, the rows, come through registers. Of factors without small parts both are read from
 // there where one of the two innermost dimensions is k, the other the axis; of 8 bits, where both have k innermost.
+// Factors that are rounded to TensorFloat-32 have their rows in registers, where that takes no memory, and of two
+// operands with k innermost a constant makes the columns: it is rounded at build time.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
-  std::vector<bool> along_k{};  // where both are: whether k is innermost
+  std::vector<bool> along_k{};  // of factors without small parts: whether k is innermost in each of these
   bool rows_copied() const { return copied.size() > 1; }
+  bool has_parts() const { return along_k.empty(); }
 };
 
 // On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts,
 // 64 x 8: smaller ones are better off with warps. `blocks`: the most that share the reduction of a tile.
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
+
+// Has a constant that makes the columns of rounded factors rounded at build time; the form with the stage that then
+// holds it.
+GroupForm RoundColumns(Draft* draft, int stage, GroupForm groups);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
 // unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or

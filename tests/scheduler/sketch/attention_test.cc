@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>
@@ -193,6 +194,41 @@ TEST(AttentionTest, SketchesOnTensorCoresComputeTheDag) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       testing::ExpectNestComputes(*lowered, reference, 2e-3);
     }
+  }
+}
+
+// Single products of TensorFloat-32, where the target allows them, with errors of rounded factors.
+TEST(AttentionTest, FactorsAreRoundedWhereTheTargetAllowsIt) {
+  const Target exact = Target::Parse("cuda -arch=sm_90").value();
+  const Target target = Target::Parse("cuda -arch=sm_90 -tf32").value();
+  const ComputeDag dag =
+      Attention({.queries = 21, .keys = 90, .size = 16, .values = 24, .masked = false, .hidden = 35});
+  const testing::Reference reference = testing::MakeReference(dag, 7);
+  const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+  const auto without = TaskSpace::Create(dag, exact, DefaultFacts(exact)).value();
+  EXPECT_EQ(task->DefaultSchedule().sketch.find("tf32"), std::string::npos);
+  for (const char* ending : {"", ".whole", ".stream"}) {
+    const std::string name = absl::StrCat("attention/attention_tf32", ending);
+    SCOPED_TRACE(name);
+    EXPECT_LT(without->Find(name), 0);
+    EXPECT_GE(task->Find(absl::StrCat("attention/attention_tensor", ending)), 0) << "they compete";
+    ASSERT_GE(task->Find(name), 0);
+    const Space& space = task->space(task->Find(name));
+    EXPECT_TRUE(space.loses_digits());
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, DefaultFacts(target));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_GT(
+        Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma && s.tensor == TensorMode::kTf32; }),
+        1);
+    const std::vector<double> got = testing::RunNest(*lowered, reference);
+    double error = 0;
+    for (int64_t i = 0; i < reference.outputs[0].elements(); ++i)
+      error = std::max(error, std::fabs(got[i] - reference.outputs[0].at(i)));
+    EXPECT_LT(error, 2e-3);
+    EXPECT_GT(error, 1e-5);
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
   }
 }
 

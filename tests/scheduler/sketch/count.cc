@@ -63,7 +63,7 @@ class Counter {
         if (stmt->sums.empty()) Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
         for (const Expr& sum : stmt->sums) Reach(stmt->buffer, sum);
         break;
-      case StmtKind::kSmallParts: Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1))); break;
+      case StmtKind::kFactorParts: Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1))); break;
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
       case StmtKind::kPack: Reach(stmt->buffer, stmt->index); break;
@@ -177,7 +177,7 @@ class Walker {
       case StmtKind::kBulkCopy:
         for (const Expr& operand : stmt->operands) Value(*operand);
         [[fallthrough]];
-      case StmtKind::kSmallParts:
+      case StmtKind::kFactorParts:
         Check(stmt->buffer, *stmt->index);
         Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent - 1)));
         Check(stmt->value->buffer, *stmt->value->args[0]);

@@ -86,7 +86,7 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
  protected:
   const testing::GuardSettings settings_ = testing::GuardSettings::FromEnvironment();
   const testing::GuardClock clock_{settings_};
-  const Target target_ = TargetOf(GetParam());
+  Target target_ = TargetOf(GetParam());
   DeviceFacts facts_ = DefaultFacts(target_);
 
   void CompareCandidate(const ComputeDag& dag, const SketchSpace& space, absl::Span<const int32_t> configuration) {
@@ -169,6 +169,16 @@ TEST_P(NumbersTest, AgreeForProductsOfWarpgroupsOverACluster) {
   if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no warpgroups";
   facts_.num_cores = 8;
   CompareSketches(testing::LargerProducts(), "cluster_wgmma", 30);
+}
+
+TEST_P(NumbersTest, AgreeForProductsOfRoundedFactors) {
+  if (target_.kind != TargetKind::kCuda) GTEST_SKIP() << "they are cuda's";
+  target_ = TargetOf(GetParam() + " -tf32");
+  for (const int cores : {1, 8}) {
+    facts_.num_cores = cores;
+    CompareSketches(testing::LargerProducts(), "tf32", 20);
+  }
+  CompareSketches(testing::Attentions(), "tf32", 10);
 }
 
 TEST_P(NumbersTest, AgreeForOperandsThatAreReadEarly) {

@@ -3,9 +3,9 @@
 //
 //   overlap_kernels FOLDER SHARD SHARDS
 //
-// For sm_90, without a GPU: of every kind of sketch that offers "overlap", of every task of every built-in network and
-// of row reductions, at least one candidate with overlap = 1 or 2, the same ones each time. SHARDS processes share
-// them. For each kernel one line on stdout:
+// For sm_90 with TensorFloat-32, without a GPU: of every kind of sketch that offers "overlap", of every task of every
+// built-in network and of row reductions, at least one candidate with overlap = 1 or 2, the same ones each time. SHARDS
+// processes share them. For each kernel one line on stdout:
 //
 //   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
 //
@@ -181,7 +181,7 @@ class Batch {
 int Main(int argc, char** argv) {
   if (argc != 4) return 2;
   const int shard = std::atoi(argv[2]), shards = std::atoi(argv[3]);
-  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const Target target = Target::Parse("cuda -arch=sm_90 -tf32").value();
   const DeviceFacts facts = DefaultFacts(target);
   Selection selection(target, facts);
   const std::vector<testing::NamedDag> tasks = testing::BuiltinTasks(true), chains = testing::RowChains();

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
@@ -12,6 +14,7 @@
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
+#include "compiler/tensor/interpret.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/run_nest.h"
@@ -389,6 +392,50 @@ DeviceFacts FewCores() {
   return facts;
 }
 
+const Target kTf32 = Target::Parse("cuda -arch=sm_90 -tf32").value();
+
+// The nearest number of TensorFloat-32.
+double NearestTensorFloat(double value) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::round(fraction * 2048), exponent - 11);
+}
+
+// The same product of factors that are rounded: of inputs with so many dimensions, which a bias has not.
+testing::Reference WithRoundedFactors(const ComputeDag& dag, uint64_t seed, size_t dimensions = 2) {
+  testing::Reference exact = testing::MakeReference(dag, seed), rounded = exact;
+  for (auto& [id, array] : rounded.inputs)
+    for (int64_t i = 0, n = array.elements(); i < n && array.shape.size() == dimensions; ++i)
+      array.set(i, NearestTensorFloat(array.at(i)));
+  exact.outputs = Interpret(dag, rounded.inputs).value();
+  return exact;
+}
+
+int CountOf(const LoweredProgram& lowered, const std::function<bool(const StmtNode&)>& is) {
+  int count = 0;
+  for (const KernelFunc& kernel : lowered.kernels)
+    Contains(kernel.body, [&](const StmtNode& s) {
+      count += is(s) ? 1 : 0;
+      return false;
+    });
+  return count;
+}
+
+bool RoundsInSharedMemory(const LoweredProgram& lowered) {
+  std::set<int> shared;
+  return CountOf(lowered, [&](const StmtNode& s) {
+           if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared) shared.insert(s.decl.id);
+           return s.kind == StmtKind::kFactorParts && s.part == FactorPart::kRounded && shared.contains(s.buffer);
+         }) > 0;
+}
+
+// Products of a step may be under way when those of the next one start.
+bool ProductsMayBeInFlight(const LoweredProgram& lowered) {
+  return CountOf(lowered, [](const StmtNode& s) {
+           return s.kind == StmtKind::kGroupSync && s.sync == GroupSync::kWait && s.extent == 1;
+         }) > 0;
+}
+
 // Products by warpgroups in all orders of the operands, by pipelines of so many slots and so deep steps.
 void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int32_t, int32_t>>& pipelines,
                          uint32_t seed) {
@@ -424,6 +471,167 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
 TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
   for (DType dtype : {DType::kFloat16, DType::kBfloat16})
     ExpectGroupsCompute(88, dtype, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
+}
+
+void ExpectRoundedProducts(const LoweredProgram& lowered, const testing::Reference& expected) {
+  ASSERT_GT(
+      CountOf(lowered,
+              [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma && s.tensor == TensorMode::kGroupTf32; }),
+      0);
+  ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, 2e-5));
+}
+
+// Single products of TensorFloat-32: rows come through registers, two sets of them in turn where a step has two
+// products along k and the pipeline three slots. The columns are constants that were rounded at build time, or copies
+// that are rounded where they lie.
+TEST(GroupProducts, FactorsAreRoundedBeforeTheirProducts) {
+  const std::vector<std::array<int32_t, 4>> shapes = {{1, 3, 2, 8},  {2, 1, 3, 8},  {1, 2, 3, 16},
+                                                      {2, 2, 4, 32}, {1, 1, 6, 16}, {1, 2, 3, 32}};
+  std::mt19937 random(13);
+  for (int form = 0; form < 8; ++form) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag = Product({136, 72, 72}, {x_by_k, w_by_n, (form & 4) != 0});
+    const testing::Reference expected = WithRoundedFactors(dag, 7);
+    EXPECT_LT(TaskSpace::Create(dag, kCuda, FewCores()).value()->Find("direct/tf32_wgmma"), 0);
+    const auto task = TaskSpace::Create(dag, kTf32, FewCores()).value();
+    EXPECT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << "they compete";
+    ASSERT_EQ(task->Find("direct/tf32_wgmma") >= 0, !x_by_k || w_by_n) << form;
+    if (task->Find("direct/tf32_wgmma") < 0) continue;
+    const Space& space = task->space(task->Find("direct/tf32_wgmma"));
+    EXPECT_TRUE(space.loses_digits());
+    for (int n : {0, 1, 2}) {
+      const auto [groups, tiles, stages, depth] = shapes[(3 * form + n) % shapes.size()];
+      SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth);
+      const std::string rows = w_by_n ? "i0" : "i1", columns = w_by_n ? "i1" : "i0";
+      const auto lowered = Lower(dag,
+                                 space.Instantiate(Draw(space,
+                                                        {{rows + ".groups", groups},
+                                                         {rows + ".tiles", 3 - groups},
+                                                         {columns + ".groups", 1},
+                                                         {columns + ".tiles", tiles},
+                                                         {"stages", stages},
+                                                         {"r2", depth}},
+                                                        random)),
+                                 kTf32, FewCores());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_EQ(RoundsInSharedMemory(*lowered), !w_by_n) << ToString(lowered->kernels[0]);
+      EXPECT_EQ(ProductsMayBeInFlight(*lowered), stages > 2 && depth > 8) << ToString(lowered->kernels[0]);
+      ASSERT_NO_FATAL_FAILURE(ExpectRoundedProducts(*lowered, expected));
+    }
+  }
+}
+
+// Weights as x @ W has them are laid out with k innermost and rounded at build time, those of convolutions too.
+TEST(GroupProducts, ConstantColumnsAreRoundedAtBuildTime) {
+  for (const ComputeDag& dag : {Product({136, 72, 88}, {}), testing::Convolution({16, 16, 32, 64, 3, 1, 1})}) {
+    const testing::Reference expected = WithRoundedFactors(dag, 3, dag.stage(dag.inputs()[0]).shape().size());
+    const auto task = TaskSpace::Create(dag, kTf32, FewCores()).value();
+    ASSERT_GE(task->Find("gemm_k/tf32_wgmma"), 0);
+    const Space& space = task->space(task->Find("gemm_k/tf32_wgmma"));
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), kTf32, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_FALSE(RoundsInSharedMemory(*lowered));
+    ASSERT_NO_FATAL_FAILURE(ExpectRoundedProducts(*lowered, expected));
+    const auto program = CompileProgram(*lowered, kTf32);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find("tf32f("), std::string::npos) << program->source;
+    EXPECT_EQ(program->serialized, std::vector<bool>(program->kernels.size(), false));
+  }
+}
+
+// Elsewhere the loops compute the same from constants that are rounded, and rows that are not.
+TEST(GroupProducts, RoundedConstantsAreComputedWithWithoutTensorCores) {
+  const Target opencl = Target::Parse("opencl").value();
+  const auto device = OpenDevice(opencl);
+  if (!device.ok()) GTEST_SKIP() << device.status().message();
+  const ComputeDag dag = Product({136, 72, 88}, {});
+  const testing::Reference exact = testing::MakeReference(dag, 3);
+  testing::Reference expected = exact;
+  std::map<int, Array> rounded = exact.inputs;
+  Array& w = rounded.at(dag.inputs()[1]);
+  for (int64_t i = 0, n = w.elements(); i < n; ++i) w.set(i, NearestTensorFloat(w.at(i)));
+  expected.outputs = Interpret(dag, rounded).value();
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  const auto task = TaskSpace::Create(dag, kTf32, facts).value();
+  for (const char* name : {"gemm_k/tf32_wgmma", "gemm_k/cluster_tf32_wgmma"}) {
+    SCOPED_TRACE(name);
+    ASSERT_GE(task->Find(name), 0);
+    const Space& space = task->space(task->Find(name));
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), opencl, (*device)->facts());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, opencl);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(testing::CompareOnDevice(**device, *program, dag, expected, 1e-6), "");
+    EXPECT_NE(testing::CompareOnDevice(**device, *program, dag, exact, 1e-6), "") << "nothing is rounded";
+  }
+}
+
+TEST(GroupProducts, RoundedFactorsCompileForTheirArchitecture) {
+  std::mt19937 random(2);
+  // Rows of a warpgroup, columns, k of a step.
+  const std::vector<std::array<int32_t, 3>> shapes = {{1, 16, 32}, {1, 32, 32}, {2, 16, 32}, {1, 32, 16}, {1, 24, 64}};
+  for (int form : {0, 1, 2}) {
+    const bool x_by_k = form == 1, w_by_n = form > 0;
+    const ComputeDag dag = Product({512, 512, 256}, {x_by_k, w_by_n, false});
+    const auto task = TaskSpace::Create(dag, kTf32, FewCores()).value();
+    ASSERT_GE(task->Find("direct/tf32_wgmma"), 0);
+    const Space& space = task->space(task->Find("direct/tf32_wgmma"));
+    for (const auto& [row_tiles, tiles, depth] : shapes) {
+      const std::string rows = w_by_n ? "i0" : "i1", columns = w_by_n ? "i1" : "i0";
+      const auto lowered = Lower(dag,
+                                 space.Instantiate(Draw(space,
+                                                        {{rows + ".groups", 2},
+                                                         {rows + ".tiles", row_tiles},
+                                                         {columns + ".groups", 1},
+                                                         {columns + ".tiles", tiles},
+                                                         {"stages", 4},
+                                                         {"r2", depth}},
+                                                        random)),
+                                 kTf32, FewCores());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const auto program = CompileProgram(*lowered, kTf32);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_NE(program->source.find(absl::StrCat("wgmma.mma_async.sync.aligned.m64n", 8 * tiles, "k8.f32.tf32.tf32")),
+                std::string::npos)
+          << program->source;
+      EXPECT_EQ(program->spill_bytes, std::vector<int>{0}) << form << " " << tiles;
+      EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
+    }
+  }
+}
+
+TEST(GroupProducts, RoundedFactorsOverAClusterSumTheirShares) {
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  std::mt19937 random(3);
+  const ComputeDag dag = Product({136, 72, 328}, {.w_by_n = true});
+  const testing::Reference expected = WithRoundedFactors(dag, 5);
+  const auto task = TaskSpace::Create(dag, kTf32, facts).value();
+  for (const char* name : {"direct/cluster_tf32_wgmma", "direct/cluster_tf32"}) {
+    SCOPED_TRACE(name);
+    ASSERT_GE(task->Find(name), 0);
+    const Space& space = task->space(task->Find(name));
+    for (int32_t cluster : {2, 3}) {
+      const auto lowered = Lower(dag,
+                                 space.Instantiate(Draw(space,
+                                                        {{"groups", 1},
+                                                         {"warps", 1},
+                                                         {"i0.tiles", 1},
+                                                         {"i1.tiles", 4},
+                                                         {"stages", 1 + cluster},
+                                                         {"r2", 16},
+                                                         {"cluster", cluster}},
+                                                        random)),
+                                 kTf32, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_EQ(lowered->kernels.at(0).cluster, cluster);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-5));
+      const auto program = CompileProgram(*lowered, kTf32);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_EQ(program->serialized, std::vector<bool>(program->kernels.size(), false)) << program->source;
+    }
+  }
 }
 
 // Both factors in shared memory, each with k innermost or not: products of a step are under way while the next begins,
