@@ -108,9 +108,15 @@ class Checker {
     const absl::StatusOr<std::vector<int>> guilty =
         FindGuilty(static_cast<int>(suspects.size()), is_wrong, kConfirmations);
     if (absl::IsFailedPrecondition(guilty.status())) {
-      report_.text = absl::StrCat(
-          "the network computes a wrong result with fallback schedules alone, so that no record is to blame (",
-          last.text, "); report a bug");
+      report_.text =
+          last.compared
+              ? absl::StrCat(
+                    "the network computes a wrong result with fallback schedules alone, so that no record is to blame "
+                    "(",
+                    last.text, "); report a bug")
+              : absl::StrCat("the network cannot be checked, with fallback schedules alone neither (", last.text,
+                             "); leave the check out with --no-check, and compare with results of your own by "
+                             "`diapason run --compare`");
       return false;
     }
     RETURN_IF_ERROR(guilty.status());

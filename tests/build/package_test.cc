@@ -82,6 +82,18 @@ TEST_F(PackageTest, RunsOnOpenCl) {
   ExpectRight(TinyClassifier(), TargetKind::kOpenCl);
 }
 
+// What reads a sum of bytes in the same kernel reads the byte that it wraps to.
+TEST_F(PackageTest, BytesWrapWithinAKernel) {
+  for (const DType dtype : {DType::kUint8, DType::kInt8}) {
+    for (const char* op : {"add", "sub", "mul"}) {
+      SCOPED_TRACE(std::string(op) + " of " + std::string(NameOf(dtype)));
+      NetworkMaker m;
+      const int a = m.In("a", {64}, dtype), b = m.In("b", {64}, dtype), c = m.In("c", {64}, dtype);
+      ExpectRight(m.Out({m.Op("maximum", {m.Op(op, {a, b}), c})}), TargetKind::kCpu, 0);
+    }
+  }
+}
+
 // Parts by convolutions, of which the network gives one out, by a sigmoid, and an input; two of them are the network's
 // outputs.
 Network Concatenations(int64_t axis) {

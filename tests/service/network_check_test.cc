@@ -203,6 +203,17 @@ TEST_F(NetworkCheckTest, ANetworkThatIsWrongWithoutRecordsMarksNone) {
   for (int task = 1; task <= 6; ++task) EXPECT_EQ(shelf_->record(100 * task + 1).verified, Verified::kOk);
 }
 
+TEST_F(NetworkCheckTest, ANetworkThatCannotBeComparedIsNotCalledWrong) {
+  judge_.always_wrong = true;
+  judge_.compared = false;
+  const NetworkCheckReport report = Check();
+  EXPECT_FALSE(report.right);
+  EXPECT_TRUE(report.wrong.empty());
+  EXPECT_EQ(report.text,
+            "the network cannot be checked, with fallback schedules alone neither (chance); leave the check out with "
+            "--no-check, and compare with results of your own by `diapason run --compare`");
+}
+
 TEST_F(NetworkCheckTest, AWrongResultThatDoesNotComeAgainMarksNoneAndIsNoSuccess) {
   judge_.wrong_once_at = 0;
   const NetworkCheckReport report = Check();

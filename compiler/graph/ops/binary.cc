@@ -44,6 +44,16 @@ absl::StatusOr<TensorType> InferFloat(const OperatorArgs& args) {
   return InferBinary(args);
 }
 
+// C computes with bytes as with int, so that a result wraps only where it is stored. It is converted here, so that what
+// reads it in the same kernel reads a byte.
+Expr Wrapped(Expr (*function)(Expr, Expr), const Expr& a, const Expr& b) {
+  if (!IsByte(a->dtype)) return function(a, b);
+  return diapason::Cast(a->dtype, function(diapason::Cast(DType::kInt32, a), diapason::Cast(DType::kInt32, b)));
+}
+Expr Plus(Expr a, Expr b) { return Wrapped(Add, a, b); }
+Expr Minus(Expr a, Expr b) { return Wrapped(Sub, a, b); }
+Expr Times(Expr a, Expr b) { return Wrapped(Mul, a, b); }
+
 // Integers are divided as ONNX says: towards zero.
 Expr Divide(Expr a, Expr b) {
   if (IsFloat(a->dtype)) return Div(a, b);
@@ -94,8 +104,8 @@ int EmitBinary(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& 
 
 std::vector<Operator> Binary() {
   return {
-      DIAPASON_BINARY("add", InferBinary, Add, true),     DIAPASON_BINARY("sub", InferBinary, Sub, false),
-      DIAPASON_BINARY("mul", InferBinary, Mul, true),     DIAPASON_BINARY("div", InferBinary, Divide, false),
+      DIAPASON_BINARY("add", InferBinary, Plus, true),    DIAPASON_BINARY("sub", InferBinary, Minus, false),
+      DIAPASON_BINARY("mul", InferBinary, Times, true),   DIAPASON_BINARY("div", InferBinary, Divide, false),
       DIAPASON_BINARY("maximum", InferBinary, Max, true), DIAPASON_BINARY("minimum", InferBinary, Min, true),
       DIAPASON_BINARY("pow", InferFloat, Power, false),   DIAPASON_BINARY("mod", InferBinary, Mod, false),
       DIAPASON_BINARY("fmod", InferBinary, Fmod, false),  DIAPASON_BINARY("equal", InferEqual, Eq, true),

@@ -49,8 +49,15 @@ Expr Floor(const Expr& x, const Attributes&) { return Call("floor", {x}); }
 Expr Ceil(const Expr& x, const Attributes&) { return Call("ceil", {x}); }
 Expr Round(const Expr& x, const Attributes&) { return Call("round", {x}); }
 Expr Reciprocal(const Expr& x, const Attributes&) { return Div(Same(x, 1), x); }
-Expr Neg(const Expr& x, const Attributes&) { return Sub(Same(x, 0), x); }
-Expr Abs(const Expr& x, const Attributes&) { return Max(x, Sub(Same(x, 0), x)); }
+// As of int32, since -(-128) is -128 in a byte (binary.cc).
+Expr Neg(const Expr& x, const Attributes& a) {
+  if (IsByte(x->dtype)) return diapason::Cast(x->dtype, Neg(diapason::Cast(DType::kInt32, x), a));
+  return Sub(Same(x, 0), x);
+}
+Expr Abs(const Expr& x, const Attributes& a) {
+  if (IsByte(x->dtype)) return diapason::Cast(x->dtype, Abs(diapason::Cast(DType::kInt32, x), a));
+  return Max(x, Sub(Same(x, 0), x));
+}
 
 Expr Sin(const Expr& x, const Attributes&) { return Call("sin", {x}); }
 Expr Cos(const Expr& x, const Attributes&) { return Call("cos", {x}); }

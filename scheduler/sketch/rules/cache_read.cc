@@ -29,6 +29,7 @@ class CacheReadShared : public SketchRule {
     if (!tile || tile->reduce_loop < 0) return Answer::kSkip;
     const StageState& s = draft.state().stage(stage);
     if (s.attach != StageState::Attach::kRoot) return Answer::kSkip;
+    if (s.op.axes.empty()) return Answer::kSkip;  // a number, such as a zero point, has no tiles
     return Answer::kApplyAndSkipRest;
   }
 

@@ -191,6 +191,23 @@ inline ComputeDag Product(int64_t m, int64_t n, int64_t k) {
       .value();
 }
 
+// Windows of each channel of x - zero: they read a number beside tensors, as quantised layers do.
+inline ComputeDag ShiftedDepthwise(int64_t size, int64_t channels) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1, size, size, channels}), zero = b.Placeholder("zero", {});
+  const int w = b.Constant("w", {3, 3, channels});
+  const int shifted = b.Compute("shifted", {1, size, size, channels}, [&](const DagBuilder::Vars& i) {
+    return Sub(b.At(x, {i[0], i[1], i[2], i[3]}), b.At(zero, {}));
+  });
+  return b
+      .Build({b.Reduce(
+          "conv", {1, size - 2, size - 2, channels}, {3, 3}, Combiner::kSum,
+          [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+            return Mul(b.At(shifted, {i[0], Add(i[1], r[0]), Add(i[2], r[1]), i[3]}), b.At(w, {r[0], r[1], i[3]}));
+          })})
+      .value();
+}
+
 inline ComputeDag MaxPool(int64_t size, int64_t channels) {
   DagBuilder b;
   const int64_t out = (size + 2 - 3) / 2 + 1;
@@ -474,6 +491,7 @@ inline std::vector<NamedDag> AllKinds() {
       {"gemm_bytes_odd", MatMulOfBytes(33, 22, 75, true)},
       {"conv3x3_bytes", Convolution({14, 14, 32, 24, 3, 1, 1, 1, DType::kUint8}, true)},
       {"dense", MatMul(1, 100, 256, true)},
+      {"depthwise3x3_shifted", ShiftedDepthwise(9, 12)},
       {"maxpool", MaxPool(14, 16)},
       {"average", GlobalAverage(7, 48)},
       {"softmax", Softmax(3, 70)},
