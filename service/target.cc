@@ -9,13 +9,29 @@
 #include "compiler/runtime/library_calls.h"
 
 namespace diapason {
+namespace {
+
+// The facts of a processor of which so many cores are used.
+DeviceFacts OfCores(DeviceFacts facts, int cores) {
+  const double share = static_cast<double>(cores) / std::max(facts.num_cores, 1);
+  facts.num_cores = cores;
+  facts.flops *= share;
+  facts.l2_bandwidth *= share;
+  facts.bandwidth = std::min(facts.bandwidth, 2e10 + 5e9 * cores);  // as DefaultFacts has it
+  return facts;
+}
+
+}  // namespace
 
 ResolvedTarget ResolveWith(Target target, DeviceFacts facts) {
   ResolvedTarget resolved;
   resolved.device = target.device;
   target.device = 0;
   if (target.kind == TargetKind::kCuda && target.arch.empty()) target.arch = facts.arch;
-  if (target.kind == TargetKind::kCpu && target.num_cores == 0) target.num_cores = facts.num_cores;
+  if (target.kind == TargetKind::kCpu) {
+    if (target.num_cores == 0) target.num_cores = facts.num_cores;
+    if (target.num_cores != facts.num_cores) facts = OfCores(std::move(facts), target.num_cores);
+  }
   resolved.target = std::move(target);
   resolved.facts = std::move(facts);
   return resolved;

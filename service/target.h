@@ -23,7 +23,7 @@ struct ResolvedTarget {
 // Facts are those of the device here, or defaults of the architecture where there is none: enough to search and to
 // compile.
 absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text);
-// With the facts of a device elsewhere.
+// With the facts of a device elsewhere; of a processor, for as many cores as the target names.
 ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);

@@ -1,0 +1,26 @@
+#include "service/target.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace diapason {
+namespace {
+
+// A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.
+TEST(ResolvedTargetTest, FactsAreThoseOfTheCoresThatTheTargetNames) {
+  DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());
+  facts.num_cores = 8;
+  facts.flops = 8e11;
+  facts.l2_bandwidth = 8e10;
+  const ResolvedTarget some = ResolveWith(Target::Parse("cpu -num-cores=2").value(), facts);
+  EXPECT_EQ(some.facts.num_cores, 2);
+  EXPECT_DOUBLE_EQ(some.facts.flops, 2e11);
+  EXPECT_DOUBLE_EQ(some.facts.l2_bandwidth, 2e10);
+  const ResolvedTarget all = ResolveWith(Target::Parse("cpu").value(), facts);
+  EXPECT_EQ(all.target.num_cores, 8);
+  EXPECT_DOUBLE_EQ(all.facts.flops, 8e11);
+}
+
+}  // namespace
+}  // namespace diapason
