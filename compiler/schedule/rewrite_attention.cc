@@ -241,9 +241,19 @@ class AttentionRewriter {
     std::vector<Expr> indices;
     for (const Expr& index : load->args) indices.push_back(Substitute(index, map));
     copy.name = Unique(absl::StrCat(dag_.stage(load->buffer).name, ".rows"));
-    copy.dtype = load->dtype;
-    copy.body = Load(new_id_[load->buffer], load->dtype, std::move(indices));
-    return Load(AddStage(std::move(copy)), load->dtype, std::move(point));
+    copy.dtype = TypeOfRows(load);
+    copy.body = Cast(copy.dtype, Load(new_id_[load->buffer], load->dtype, std::move(indices)));
+    const DType dtype = copy.dtype;
+    return Load(AddStage(std::move(copy)), dtype, std::move(point));
+  }
+
+  // Of queries and keys that are computed in the kernel (by a rotary embedding) in float32, that of the values where
+  // these are narrower: what they are rounded to where a kernel of their own stores them.
+  DType TypeOfRows(const Expr& load) const {
+    const DType values = ValuesType();
+    const bool rounds =
+        load->dtype == DType::kFloat32 && IsNarrowFloat(values) && !dag_.stage(load->buffer).placeholder;
+    return rounds ? values : load->dtype;
   }
 
   Expr WeightsAs(DType type, const Expr& load) {

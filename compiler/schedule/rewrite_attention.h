@@ -13,8 +13,8 @@ namespace diapason {
 //
 // Each of q, k and v becomes a stage of its own, indexed by [b, i, d], [b, j, d] and [b, j, e] (axes that an operand is
 // not read by are left out), which stands for all that only moves it, so that a copy of it in shared memory has the
-// order that tensor cores read. Weights of another type than v are rounded to v's: of float16 networks they are
-// float16, as where the three kernels of an attention are apart.
+// order that tensor cores read. Weights, and queries and keys that are computed in float32, are rounded to the type of
+// v where that is narrower: of float16 networks they are float16, as where the kernels of an attention are apart.
 //
 // Weights that are exponentials divided by the sum of their row are the exponentials alone; the sum divides the row of
 // the product (FlashAttention, Dao et al. 2022). So an exponential is computed once, and nobody waits for the sum but

@@ -205,13 +205,15 @@ bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns) {
     return false;
   Expr loads[2];
   LoadsOfProduct(s.op.body, loads);
+  const auto reads = [&](const Expr& load, int axis) {
+    return std::any_of(load->args.begin(), load->args.end(),
+                       [&](const Expr& index) { return UsesVar(index, s.axis(axis).var.get()); });
+  };
+  if (reads(loads[0], columns) == reads(loads[1], columns)) return false;
+  const Expr &of_rows = loads[reads(loads[0], columns) ? 1 : 0], &of_columns = loads[reads(loads[0], columns) ? 0 : 1];
   for (int axis : draft.SpatialAxes(stage)) {
-    const auto reads = [&](const Expr& load) {
-      return std::any_of(load->args.begin(), load->args.end(),
-                         [&](const Expr& index) { return UsesVar(index, s.axis(axis).var.get()); });
-    };
-    const int readers = reads(loads[0]) + reads(loads[1]);
-    if (s.axis(axis).extent > 1 && readers != (axis == rows || axis == columns ? 1 : 2)) return false;
+    if (s.axis(axis).extent == 1 || axis == columns) continue;
+    if (!reads(of_rows, axis) || (axis == rows && reads(of_columns, axis))) return false;
   }
   return true;
 }

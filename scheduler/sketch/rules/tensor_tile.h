@@ -17,7 +17,8 @@ namespace diapason {
 // memory. On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
 // The same for rows and columns that are named, of which there may be any number of rows: a product that a kernel with
-// other work has, so that idle rows of a tile cost less than a kernel of its own.
+// other work has, so that idle rows of a tile cost less than a kernel of its own. Further axes of rows (heads that
+// share keys and values) are blocks as batches are.
 bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);

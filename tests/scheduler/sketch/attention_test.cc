@@ -323,6 +323,37 @@ TEST(AttentionTest, WarpgroupsComputeTheDag) {
   }
 }
 
+// Heads that share keys and values are blocks of their own, and queries and keys that are turned first are computed
+// where they are copied.
+TEST(AttentionTest, WarpgroupsComputeSharedHeadsAndTurnedKeys) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  for (const auto& [name, dag] : {NamedDag{"shared", testing::AttentionOfSharedHeads(1, 2, 70, 80, 24)},
+                                  NamedDag{"turned", Attention({.heads = 1,
+                                                     .groups = 1,
+                                                     .queries = 70,
+                                                     .keys = 80,
+                                                     .size = 16,
+                                                     .values = 24,
+                                                     .masked = false,
+                                                     .dtype = DType::kFloat16,
+                                                     .rotated = true})}}) {
+    const auto task = TaskSpace::Create(dag, target, facts).value();
+    const testing::Reference reference = testing::MakeReference(dag, 7);
+    ASSERT_GE(task->Find("attention/attention_wgmma"), 0) << name;
+    const Space& space = task->space(task->Find("attention/attention_wgmma"));
+    for (const int stages : {1, 3, 4}) {
+      SCOPED_TRACE(absl::StrCat(name, ", stages ", stages));
+      const std::vector<int32_t> configuration = testing::Decide(space, {{"key.step", 2}, {"stages", stages}});
+      const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      testing::ExpectNestComputes(*lowered, reference, 2e-2);
+      const auto program = CompileProgram(*lowered, target);
+      EXPECT_TRUE(program.ok()) << program.status();
+    }
+  }
+}
+
 // No branch stands between the start of products and the wait for them, and nothing is kept outside of registers.
 TEST(AttentionTest, WarpgroupsKeepScoresInRegisters) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();

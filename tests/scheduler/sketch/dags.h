@@ -353,7 +353,8 @@ struct AttentionShape {
   bool masked = true, transposed_keys = false,
        joined = false;  // joined: heads side by side in the result, and a residual
   DType dtype = DType::kFloat32;
-  int64_t hidden = 0;  // keys that nobody sees, the first: scores of minus infinity
+  int64_t hidden = 0;    // keys that nobody sees, the first: scores of minus infinity
+  bool rotated = false;  // queries and keys are turned by their places first, in float32
 };
 
 inline ComputeDag Attention(const AttentionShape& s) {
@@ -367,10 +368,19 @@ inline ComputeDag Attention(const AttentionShape& s) {
                                                 : std::vector<int64_t>{s.groups, s.keys, s.size},
                               s.dtype);
   const int v = b.Placeholder("v", {s.groups, s.keys, s.values}, s.dtype);
+  const auto turned = [&](int x, int64_t heads, int64_t length) {
+    const int cosine = b.Constant("cosine", {length, s.size}), sine = b.Constant("sine", {length, s.size});
+    return b.Compute("turned", {heads, length, s.size}, [&](const Vars& i) {
+      const Expr other = FloorMod(Add(i[2], IntImm(s.size / 2)), s.size);
+      return Add(Mul(at(x, i), b.At(cosine, {i[1], i[2]})), Mul(at(x, {i[0], i[1], other}), b.At(sine, {i[1], i[2]})));
+    });
+  };
+  const int queries = s.rotated ? turned(q, s.heads, s.queries) : q;
+  const int keys = s.rotated ? turned(k, s.groups, s.keys) : k;
   const std::vector<int64_t> shape{s.heads, s.queries, s.keys}, rows{s.heads, s.queries};
   int seen = b.Reduce("scores", shape, {s.size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    return Mul(at(q, {i[0], i[1], r[0]}),
-               at(k, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
+    return Mul(at(queries, {i[0], i[1], r[0]}),
+               at(keys, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
   });
   seen = b.Compute("scaled", shape, [&](const Vars& i) { return Mul(b.At(seen, i), FloatImm(0.3)); });
   if (s.masked) {
@@ -514,6 +524,41 @@ inline std::vector<NamedDag> RowChains() {
   };
 }
 
+// Heads of a group, an axis of their own, share keys and values of the group, in float16.
+inline ComputeDag AttentionOfSharedHeads(int64_t groups, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  constexpr DType kHalf = DType::kFloat16;
+  const int q = b.Placeholder("q", {groups, heads, queries, size}, kHalf);
+  const int k = b.Placeholder("k", {groups, 1, keys, size}, kHalf),
+            v = b.Placeholder("v", {groups, 1, keys, size}, kHalf);
+  const std::vector<int64_t> shape{groups, heads, queries, keys}, rows{groups, heads, queries};
+  const int scores = b.Reduce("scores", shape, {size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(InFloat32(b.At(q, {i[0], i[1], i[2], r[0]})), InFloat32(b.At(k, {i[0], IntImm(0), i[3], r[0]})));
+  });
+  const int scaled = b.Compute("scaled", shape, [&](const Vars& i) { return Mul(b.At(scores, i), FloatImm(0.25)); });
+  const int top = b.Reduce("top", rows, {keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+    return b.At(scaled, {i[0], i[1], i[2], r[0]});
+  });
+  const int e = b.Compute("e", shape, [&](const Vars& i) {
+    return Call("exp", {Sub(b.At(scaled, i), b.At(top, {i[0], i[1], i[2]}))});
+  });
+  const int sum = b.Reduce("sum", rows, {keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return b.At(e, {i[0], i[1], i[2], r[0]});
+  });
+  const int weights = b.Compute("weights", shape, [&](const Vars& i) {
+    return Div(b.At(e, i), b.At(sum, {i[0], i[1], i[2]}));
+  });
+  const int y =
+      b.Reduce("y", {groups, heads, queries, size}, {keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+        return Mul(b.At(weights, {i[0], i[1], i[2], r[0]}), InFloat32(b.At(v, {i[0], IntImm(0), r[0], i[3]})));
+      });
+  return b
+      .Build({b.Compute("stored", {groups, heads, queries, size},
+                        [&](const Vars& i) { return Stored(kHalf, b.At(y, i)); })})
+      .value();
+}
+
 // Attentions with extents that tiles divide and others, of one query, with all that they may have.
 inline std::vector<NamedDag> Attentions() {
   return {
@@ -536,6 +581,9 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_half_few_queries",
        Attention(
            {.heads = 2, .groups = 2, .queries = 5, .keys = 150, .size = 16, .values = 16, .dtype = DType::kFloat16})},
+      {"attention_half_shared", AttentionOfSharedHeads(2, 3, 20, 40, 16)},
+      {"attention_half_rotated",
+       Attention({.queries = 24, .keys = 40, .size = 16, .values = 32, .dtype = DType::kFloat16, .rotated = true})},
   };
 }
 
