@@ -91,10 +91,8 @@ class AttentionRewriter {
   // Whether no axis of several elements is read by the weights alone.
   bool HasOneQuery() const {
     const Stage& product = dag_.stage(values_);
-    const Expr* loads[] = {&Unconverted(product.body->args[0]), &Unconverted(product.body->args[1])};
-    if (!Behind(*loads[0])) std::swap(loads[0], loads[1]);
     return std::all_of(product.axes.begin(), product.axes.end(), [&](const Axis& axis) {
-      return axis.extent == 1 || !IsReadBy(*loads[0], axis) || IsReadBy(*loads[1], axis);
+      return axis.extent == 1 || !IsReadBy(WeightsLoad(), axis) || IsReadBy(ValuesLoad(), axis);
     });
   }
 
@@ -167,6 +165,11 @@ class AttentionRewriter {
     return Unconverted(factors[Behind(Unconverted(factors[0])) ? 0 : 1]);
   }
 
+  const Expr& ValuesLoad() const {
+    const std::vector<Expr>& factors = dag_.stage(values_).body->args;
+    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 1 : 0]);
+  }
+
   bool Behind(const Expr& load) const { return reduced_[load->buffer] || dag_.stage(load->buffer).reduces(); }
 
   void Copy(int id) {
@@ -182,10 +185,7 @@ class AttentionRewriter {
     new_id_[id] = AddStage(std::move(stage));
   }
 
-  DType ValuesType() const {
-    const std::vector<Expr>& factors = dag_.stage(values_).body->args;
-    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 1 : 0])->dtype;
-  }
+  DType ValuesType() const { return ValuesLoad()->dtype; }
 
   void EmitProduct(int id) {
     Stage stage = dag_.stage(id);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "scheduler/sketch/row_chain.h"
+
 namespace diapason {
 namespace {
 
@@ -52,7 +54,7 @@ class AttentionFinder {
       chain_.product = -1;
       for (const ExprNode* load : LoadsOf(id)) {
         const int producer = load->buffer;
-        if (!IsFree(draft_, producer) || !(op(producer).reduces() || ReadsReductions(producer))) continue;
+        if (!IsFree(draft_, producer) || !(op(producer).reduces() || ReadsReductions(draft_, producer))) continue;
         if (op(producer).reduces() && op(producer).elements() < op(id).elements()) {
           sums_of_weights_.push_back(producer);
           continue;
@@ -92,7 +94,7 @@ class AttentionFinder {
       if (!IsFree(draft_, l->buffer) || op(l->buffer).reduces()) continue;
       const bool by_key =
           std::any_of(l->args.begin(), l->args.end(), [&](const Expr& i) { return AxisOf(product, i) == key; });
-      if (!by_key || !ReadsReductions(l->buffer)) continue;
+      if (!by_key || !ReadsReductions(draft_, l->buffer)) continue;
       if (load != nullptr && load->buffer != l->buffer) return false;
       load = l;
     }
@@ -109,15 +111,6 @@ class AttentionFinder {
       if (axis == key) chain_.key_of_weights = static_cast<int>(d);
     }
     return chain_.key_of_weights >= 0;
-  }
-
-  // Directly or through element-wise stages.
-  bool ReadsReductions(int id) const {
-    for (int producer : state_.Producers(id)) {
-      if (!state_.stage(producer).computes() || state_.stage(producer).prologue) continue;
-      if (op(producer).reduces() || ReadsReductions(producer)) return true;
-    }
-    return false;
   }
 
   // From the weights to the scores; consumers before producers.

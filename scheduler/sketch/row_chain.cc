@@ -118,4 +118,12 @@ std::vector<int> RowsReadAgain(const Draft& draft, const RowChain& chain) {
   return again;
 }
 
+bool ReadsReductions(const Draft& draft, int stage) {
+  for (int producer : draft.state().Producers(stage)) {
+    const StageState& s = draft.state().stage(producer);
+    if (s.computes() && !s.prologue && (s.op.reduces() || ReadsReductions(draft, producer))) return true;
+  }
+  return false;
+}
+
 }  // namespace diapason

@@ -33,4 +33,7 @@ std::optional<RowChain> FindRowChain(const Draft& draft, int root);
 // between that are computed in their readers are inlined.
 std::vector<int> RowsReadAgain(const Draft& draft, const RowChain& chain);
 
+// Whether a stage is computed from reductions, directly or through element-wise stages.
+bool ReadsReductions(const Draft& draft, int stage);
+
 }  // namespace diapason

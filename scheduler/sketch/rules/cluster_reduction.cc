@@ -62,22 +62,11 @@ class ClusterReduction : public SketchRule {
 
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage) {
-    TileInfo info;
-    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    bool gemm_like = false;
+    const std::vector<bool> batch = draft->BatchAxes(stage, &gemm_like);
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
-    const ClusterAxis cluster = MakeCluster(draft, stage);
-    SharedTile shared;
-    for (const GpuTile& tile : tiles) {
-      info.threads = info.threads * tile.threads;
-      shared.tiles.push_back(tile.all());
-    }
-    info.threads = info.threads * cluster.thread_sets;
-    shared.threads = info.threads;
-    shared.cluster = cluster.blocks;
-    info.stage = IntoSharedTile(draft, stage, shared);
-    info.consumer = stage;
-    draft->ComputeAt(info.stage, stage, {BindThreads(draft, stage, tiles)});
-    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster);
+    TileInfo info = ShareTileOfThreads(draft, stage, tiles, MakeCluster(draft, stage));
+    info.gemm_like = gemm_like;
     draft->AddTile(info);
   }
 

@@ -27,6 +27,29 @@ int BindConsumer(Draft* draft, int consumer, const SharedTile& shared) {
   return block;
 }
 
+// Threads store their registers into the tile. Returns the loop over threads.
+int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
+  std::vector<int> rest, vthread, thread, s3, s4, order;
+  for (int axis : draft->SpatialAxes(stage)) {
+    const GpuTile& t = tiles[axis];
+    const std::vector<int> pieces = draft->Split(stage, axis, {t.vthreads, t.threads, t.s3, t.s4});
+    rest.push_back(pieces[0]);  // one iteration
+    vthread.push_back(pieces[1]);
+    thread.push_back(pieces[2]);
+    s3.push_back(pieces[3]);
+    s4.push_back(pieces[4]);
+  }
+  for (const auto* level : {&thread, &rest, &vthread, &s3, &s4})
+    order.insert(order.end(), level->begin(), level->end());
+  draft->Reorder(stage, order);
+  for (const auto* level : {&rest, &vthread, &s3, &s4})
+    for (int loop : *level)
+      draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
+  const int threads = draft->Fuse(stage, thread);
+  draft->Annotate(stage, threads, Annotation::kThreadX);
+  return threads;
+}
+
 }  // namespace
 
 std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
@@ -58,26 +81,22 @@ int IntoSharedTile(Draft* draft, int stage, const SharedTile& tile) {
   return reduction;
 }
 
-int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
-  std::vector<int> rest, vthread, thread, s3, s4, order;
-  for (int axis : draft->SpatialAxes(stage)) {
-    const GpuTile& t = tiles[axis];
-    const std::vector<int> pieces = draft->Split(stage, axis, {t.vthreads, t.threads, t.s3, t.s4});
-    rest.push_back(pieces[0]);  // one iteration
-    vthread.push_back(pieces[1]);
-    thread.push_back(pieces[2]);
-    s3.push_back(pieces[3]);
-    s4.push_back(pieces[4]);
+TileInfo ShareTileOfThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster,
+                            ReduceTiles* made) {
+  TileInfo info;
+  SharedTile shared;
+  for (const GpuTile& tile : tiles) {
+    info.threads = info.threads * tile.threads;
+    shared.tiles.push_back(tile.all());
   }
-  for (const auto* level : {&thread, &rest, &vthread, &s3, &s4})
-    order.insert(order.end(), level->begin(), level->end());
-  draft->Reorder(stage, order);
-  for (const auto* level : {&rest, &vthread, &s3, &s4})
-    for (int loop : *level)
-      draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
-  const int threads = draft->Fuse(stage, thread);
-  draft->Annotate(stage, threads, Annotation::kThreadX);
-  return threads;
+  info.threads = info.threads * cluster.thread_sets;
+  shared.threads = info.threads;
+  shared.cluster = cluster.blocks;
+  info.stage = IntoSharedTile(draft, stage, shared);
+  info.consumer = stage;
+  draft->ComputeAt(info.stage, stage, {BindThreads(draft, stage, tiles)});
+  info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster, made);
+  return info;
 }
 
 }  // namespace diapason

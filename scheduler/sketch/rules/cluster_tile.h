@@ -25,7 +25,9 @@ struct SharedTile {
 // stage behind it. Returns the new stage that reduces.
 int IntoSharedTile(Draft* draft, int stage, const SharedTile& tile);
 
-// Threads store their registers into the tile, along rows as vectors. Returns the loop over threads.
-int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles);
+// The same for threads with registers: they reduce, and store into the tile, along rows as vectors. Returns what of the
+// tile's TileInfo that says; `made` as TileThreadReduction has it.
+TileInfo ShareTileOfThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster,
+                            ReduceTiles* made = nullptr);
 
 }  // namespace diapason

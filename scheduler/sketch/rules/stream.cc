@@ -3,6 +3,7 @@
 // decoder), or whose columns are summed (global pooling). Copies into shared memory would be read once.
 #include <algorithm>
 
+#include "scheduler/sketch/row_chain.h"
 #include "scheduler/sketch/rules/cluster_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -52,15 +53,6 @@ ReadOnce ReadsOnce(const Draft& draft, int stage) {
   return found;
 }
 
-// Whether a stage is computed from reductions, directly or through element-wise stages.
-bool ReadsReductions(const Draft& draft, int stage) {
-  for (int producer : draft.state().Producers(stage)) {
-    const StageState& s = draft.state().stage(producer);
-    if (s.computes() && !s.prologue && (s.op.reduces() || ReadsReductions(draft, producer))) return true;
-  }
-  return false;
-}
-
 // The longest reduce axis but one; that one if no other is longer than one element.
 int LongestReduceAxisBut(const Draft& draft, int stage, int but) {
   const StageState& s = draft.state().stage(stage);
@@ -86,25 +78,12 @@ class Stream : public SketchRule {
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
     next.Name("stream");
-    TileInfo info;
-    next.BatchAxes(stage, &info.gemm_like);
     std::vector<bool> batch(next.SpatialAxes(stage).size(), true);
     batch.back() = false;
     const std::vector<GpuTile> tiles = MakeGpuTiles(&next, stage, batch);
     const ClusterAxis cluster = MakeSets(&next, stage);
-    SharedTile shared;
-    for (const GpuTile& tile : tiles) {
-      info.threads = info.threads * tile.threads;
-      shared.tiles.push_back(tile.all());
-    }
-    info.threads = info.threads * cluster.thread_sets;
-    shared.threads = info.threads;
-    shared.cluster = cluster.blocks;
-    info.stage = IntoSharedTile(&next, stage, shared);
-    info.consumer = stage;
-    next.ComputeAt(info.stage, stage, {BindThreads(&next, stage, tiles)});
     ReduceTiles reduce;
-    TileThreadReduction(&next, info.stage, tiles, cluster, &reduce);
+    TileInfo info = ShareTileOfThreads(&next, stage, tiles, cluster, &reduce);
     info.reduce_loop = reduce.inner_loop;
     info.streams = true;
     next.PreferAsFallback();
