@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/runtime/buffer_pool.h"
 #include "compiler/runtime/cold_copies.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/outcome.h"

@@ -8,33 +8,6 @@
 
 namespace diapason {
 
-absl::StatusOr<std::unique_ptr<DeviceBuffer>> BufferPool::Take(int64_t bytes) {
-  const auto found =
-      std::find_if(kept_.begin(), kept_.end(), [&](const auto& buffer) { return buffer->bytes() == bytes; });
-  if (found != kept_.end()) {
-    std::unique_ptr<DeviceBuffer> buffer = std::move(*found);
-    kept_.erase(found);
-    return buffer;
-  }
-  auto made = device_.Allocate(bytes);
-  if (absl::IsResourceExhausted(made.status()) && !kept_.empty()) {
-    Clear();
-    made = device_.Allocate(bytes);
-  }
-  return made;
-}
-
-void BufferPool::Give(std::unique_ptr<DeviceBuffer> buffer) {
-  kept_.push_front(std::move(buffer));
-  int64_t total = 0;
-  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-    total += (*it)->bytes();
-    if (total <= most_bytes_) continue;
-    kept_.erase(it, kept_.end());
-    break;
-  }
-}
-
 int64_t References::Entry::input_bytes() const {
   int64_t total = 0;
   for (const auto& [stage, buffer] : inputs) total += buffer != nullptr ? buffer->bytes() : 0;

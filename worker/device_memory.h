@@ -1,5 +1,5 @@
-// What a runner keeps between candidates, so that one costs little more than its own runs: buffers, and of the
-// workloads seen last their inputs (on the device) and reference outputs (on the host).
+// What a runner keeps between candidates beside buffers (compiler/runtime/buffer_pool.h), so that one costs little more
+// than its own runs: of the workloads seen last their inputs (on the device) and reference outputs (on the host).
 //
 // For a candidate of ResNet-50 at batch 16 (inputs and outputs of up to 51 MB) making these anew took some 100 ms, and
 // its runs 5. One thread at a time.
@@ -18,22 +18,6 @@
 #include "compiler/tensor/compute_dag.h"
 
 namespace diapason {
-
-// Buffers that were used and are taken again by size. The device outlives it.
-class BufferPool {
- public:
-  BufferPool(Device& device, int64_t most_bytes) : device_(device), most_bytes_(most_bytes) {}
-  // Contents are undefined. ResourceExhausted when memory is out, also without what the pool holds.
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Take(int64_t bytes);
-  // Keeps it for later; the ones kept longest go when there is too much.
-  void Give(std::unique_ptr<DeviceBuffer> buffer);
-  void Clear() { kept_.clear(); }
-
- private:
-  Device& device_;
-  const int64_t most_bytes_;
-  std::list<std::unique_ptr<DeviceBuffer>> kept_;  // given last in front
-};
 
 // The inputs of a workload for a seed, and what the reference program makes of them.
 class References {

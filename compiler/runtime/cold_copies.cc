@@ -70,34 +70,7 @@ absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const s
   return first_->device().MakePlan(std::move(launches));
 }
 
-absl::StatusOr<std::unique_ptr<DeviceBuffer>> SmallNumbers::Take(int64_t bytes) {
-  const auto found =
-      std::find_if(kept_.begin(), kept_.end(), [&](const auto& buffer) { return buffer->bytes() == bytes; });
-  if (found != kept_.end()) {
-    std::unique_ptr<DeviceBuffer> buffer = std::move(*found);
-    kept_.erase(found);
-    return buffer;
-  }
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> made = device_.Allocate(bytes);
-  if (absl::IsResourceExhausted(made.status()) && !kept_.empty()) {
-    Clear();
-    made = device_.Allocate(bytes);
-  }
-  RETURN_IF_ERROR(made.status());
-  RETURN_IF_ERROR(device_.Fill(**made, kSmallNumber));
-  return made;
-}
-
-void SmallNumbers::Give(std::unique_ptr<DeviceBuffer> buffer) {
-  kept_.push_front(std::move(buffer));
-  int64_t total = 0;
-  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-    total += (*it)->bytes();
-    if (total <= most_bytes_) continue;
-    kept_.erase(it, kept_.end());
-    break;
-  }
-}
+SmallNumbers::SmallNumbers(Device& device, int64_t most_bytes) : BufferPool(device, most_bytes, kSmallNumber) {}
 
 ConstantsInTurns::~ConstantsInTurns() {
   plans_.clear();

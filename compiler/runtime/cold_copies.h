@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/runtime/buffer_pool.h"
 #include "compiler/runtime/executable.h"
 
 namespace diapason {
@@ -29,22 +29,12 @@ class ColdCopies {
   std::vector<std::unique_ptr<Executable>> others_;
 };
 
-// Buffers full of small numbers, which stand for constants while a program is timed, kept from one program to the next:
-// taking 64 MiB of fresh memory and filling it takes longer than the runs that tell most losers. One thread at a time.
-class SmallNumbers {
+// A pool of buffers full of small numbers, which stand for constants while a program is timed, kept from one program to
+// the next: taking 64 MiB of fresh memory and filling it takes longer than the runs that tell most losers. To be
+// cleared when a kernel may have written into them.
+class SmallNumbers : public BufferPool {
  public:
-  SmallNumbers(Device& device, int64_t most_bytes) : device_(device), most_bytes_(most_bytes) {}
-  // ResourceExhausted when memory is out, also without what is kept.
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Take(int64_t bytes);
-  // Keeps one that was taken; those kept longest go when there is too much.
-  void Give(std::unique_ptr<DeviceBuffer> buffer);
-  // For when a kernel may have written into them.
-  void Clear() { kept_.clear(); }
-
- private:
-  Device& device_;
-  const int64_t most_bytes_;
-  std::list<std::unique_ptr<DeviceBuffer>> kept_;  // given last in front
+  SmallNumbers(Device& device, int64_t most_bytes);
 };
 
 // cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from
