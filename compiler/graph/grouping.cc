@@ -296,6 +296,12 @@ class Grouper {
     return std::all_of(consumers_[tensor].begin(), consumers_[tensor].end(), reads) ? group_of_[from] : -1;
   }
 
+  // Whether rows are those of a tensor along its last dimension.
+  bool AreLastOf(const Rows& rows, int tensor) const {
+    const std::vector<int64_t>& shape = network_.tensors[tensor].type.shape;
+    return rows.shape == shape && rows.axes == std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1};
+  }
+
   // A product by what a softmax along rows makes of another product becomes one kernel with both. True if the given
   // node is one and did.
   bool JoinAttention(int n) {
@@ -304,10 +310,7 @@ class Grouper {
     const int softmax = GroupReadOnlyBy(node.inputs[0], [&](int reader) { return reader == n; });
     const auto rows = rows_.find(softmax);
     if (softmax < 0 || rows == rows_.end() || node.inputs[0] == node.inputs[1]) return false;
-    const std::vector<int64_t>& shape = network_.tensors[node.inputs[0]].type.shape;
-    if (rows->second.shape != shape ||
-        rows->second.axes != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1})
-      return false;
+    if (!AreLastOf(rows->second, node.inputs[0])) return false;
     if (chains_.count(softmax) == 0 && network_.nodes[groups_[softmax].anchor].op != "softmax") return false;
     const int scored = network_.nodes[groups_[softmax].anchor].inputs[0];
     const int scores = GroupReadOnlyBy(scored, [&](int reader) { return group_of_[reader] == softmax; });
@@ -465,11 +468,9 @@ class Grouper {
     const int last = groups_[g].nodes.back(), reader = OnlyReader(last);
     if (reader < 0 || group_of_[reader] < 0 || groups_[group_of_[reader]].anchor != reader || !HasOneRow(reader))
       return -1;
-    const std::vector<int64_t>& shape = ResultOf(last).type.shape;
-    const bool whole = rows->second.shape == shape &&
-                       rows->second.axes == std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1};
     const std::vector<int>& inputs = network_.nodes[reader].inputs;
-    return whole && inputs[0] == network_.nodes[last].output && inputs[1] != inputs[0] ? reader : -1;
+    const int row = network_.nodes[last].output;
+    return AreLastOf(rows->second, row) && inputs[0] == row && inputs[1] != row ? reader : -1;
   }
 
   // Gives the nodes of a group to that of a node.
