@@ -90,34 +90,47 @@ ComputeDag RowProduct(int64_t n, int64_t k, DType dtype) {
   return b.Build({b.Compute("y", {1, n}, stored)}).value();
 }
 
+// What candidates of the sketch "stream" were: how many ran, in how many vectors read the matrix, whether the default
+// does, and in how many blocks of a cluster share it.
+struct Streams {
+  int run = 0, vectors = 0, clusters = 0;
+  bool vectors_by_default = true;
+};
+
+// Runs the default and random ones of a dag that reads `matrix` once; the first few compile.
+void RunStreams(const ComputeDag& dag, DType dtype, const std::string& matrix, int candidates, std::mt19937* random,
+                Streams* streams) {
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  ASSERT_GE(task->Find("direct/stream"), 0);
+  EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
+  const Space& space = task->space(task->Find("direct/stream"));
+  const std::string vector = absl::StrCat(dtype == DType::kFloat32 ? "const float4*)(" : "const uint4*)(", matrix);
+  for (int n = 0; n < candidates; ++n) {
+    const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, random));
+    if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
+    ASSERT_EQ(lowered.kernels.size(), 1u);
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
+    ++streams->run;
+    streams->clusters += lowered.kernels[0].cluster > 1;
+    const bool reads_vectors = PrintSource(lowered, kCuda).find(vector) != std::string::npos;
+    streams->vectors += reads_vectors;
+    if (n == 0) streams->vectors_by_default = streams->vectors_by_default && reads_vectors;
+    if (n > 3) continue;
+    const auto program = CompileProgram(lowered, kCuda);
+    EXPECT_TRUE(program.ok()) << program.status();
+  }
+}
+
 // Matrices that are read once go from memory to registers as vectors, by many sets of threads.
 TEST(ThreadSets, StreamTheMatrixOfARow) {
   std::mt19937 random(5);
-  int run = 0, vectors = 0, clusters = 0;
-  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
-    const ComputeDag dag = RowProduct(72, 200, dtype);
-    const testing::Reference expected = testing::MakeReference(dag, 3);
-    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
-    ASSERT_GE(task->Find("direct/stream"), 0);
-    EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
-    const Space& space = task->space(task->Find("direct/stream"));
-    for (int n = 0; n < 40; ++n) {
-      const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
-      if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
-      ASSERT_EQ(lowered.kernels.size(), 1u);
-      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
-      ++run;
-      clusters += lowered.kernels[0].cluster > 1;
-      const std::string source = PrintSource(lowered, kCuda);
-      vectors += source.find(dtype == DType::kFloat32 ? "const float4*)(w" : "const uint4*)(w") != std::string::npos;
-      if (n > 3) continue;
-      const auto program = CompileProgram(lowered, kCuda);
-      EXPECT_TRUE(program.ok()) << program.status();
-    }
-  }
-  EXPECT_GE(run, 10);
-  EXPECT_GE(vectors, 2);
-  EXPECT_GE(clusters, 2) << "a matrix of few columns is shared by blocks";
+  Streams streams;
+  for (DType dtype : {DType::kFloat32, DType::kFloat16})
+    ASSERT_NO_FATAL_FAILURE(RunStreams(RowProduct(72, 200, dtype), dtype, "w", 40, &random, &streams));
+  EXPECT_GE(streams.run, 10);
+  EXPECT_GE(streams.vectors, 2);
+  EXPECT_GE(streams.clusters, 2) << "a matrix of few columns is shared by blocks";
 }
 
 // The mean of each channel of images, as global pooling takes it.
@@ -139,28 +152,12 @@ ComputeDag MeanOfChannels(int64_t images, int64_t rows, int64_t columns, int64_t
 // So go columns that are summed, of several images too: one axis over the blocks of a cluster, the other over sets.
 TEST(ThreadSets, StreamColumnsThatAreSummed) {
   std::mt19937 random(7);
-  int run = 0, clusters = 0;
-  for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
-    const ComputeDag dag = MeanOfChannels(2, 40, 36, 24, dtype);
-    const testing::Reference expected = testing::MakeReference(dag, 3);
-    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
-    ASSERT_GE(task->Find("direct/stream"), 0);
-    EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
-    const Space& space = task->space(task->Find("direct/stream"));
-    for (int n = 0; n < 20; ++n) {
-      const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &random));
-      if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
-      ASSERT_EQ(lowered.kernels.size(), 1u);
-      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
-      ++run;
-      clusters += lowered.kernels[0].cluster > 1;
-      if (n > 0) continue;
-      EXPECT_NE(PrintSource(lowered, kCuda).find(dtype == DType::kFloat32 ? "const float4*)(x" : "const uint4*)(x"),
-                std::string::npos);
-    }
-  }
-  EXPECT_GE(run, 10);
-  EXPECT_GE(clusters, 2);
+  Streams streams;
+  for (DType dtype : {DType::kFloat32, DType::kFloat16})
+    ASSERT_NO_FATAL_FAILURE(RunStreams(MeanOfChannels(2, 40, 36, 24, dtype), dtype, "x", 20, &random, &streams));
+  EXPECT_GE(streams.run, 10);
+  EXPECT_GE(streams.clusters, 2);
+  EXPECT_TRUE(streams.vectors_by_default);
   // Windows share elements, and elements of a row are no neighbours of results.
   for (const ComputeDag& other : {testing::MatMul(33, 24, 150, true), testing::Softmax(5, 70)})
     EXPECT_LT(TaskSpace::Create(other, kCuda, DefaultFacts(kCuda)).value()->Find("direct/stream"), 0);
