@@ -91,15 +91,15 @@ ComputeDag RowProduct(int64_t n, int64_t k, DType dtype) {
 }
 
 // What candidates of the sketch "stream" were: how many ran, in how many vectors read the matrix, whether the default
-// does, and in how many blocks of a cluster share it.
+// does, and in how many blocks of a cluster share it. The random ones are drawn from `random`.
 struct Streams {
+  std::mt19937 random;
   int run = 0, vectors = 0, clusters = 0;
   bool vectors_by_default = true;
 };
 
 // Runs the default and random ones of a dag that reads `matrix` once; the first few compile.
-void RunStreams(const ComputeDag& dag, DType dtype, const std::string& matrix, int candidates, std::mt19937* random,
-                Streams* streams) {
+void RunStreams(const ComputeDag& dag, DType dtype, const std::string& matrix, int candidates, Streams* streams) {
   const testing::Reference expected = testing::MakeReference(dag, 3);
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   ASSERT_GE(task->Find("direct/stream"), 0);
@@ -107,7 +107,7 @@ void RunStreams(const ComputeDag& dag, DType dtype, const std::string& matrix, i
   const Space& space = task->space(task->Find("direct/stream"));
   const std::string vector = absl::StrCat(dtype == DType::kFloat32 ? "const float4*)(" : "const uint4*)(", matrix);
   for (int n = 0; n < candidates; ++n) {
-    const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, random));
+    const LoweredProgram lowered = Lowered(dag, space, n == 0 ? space.Default() : Decide(space, {}, &streams->random));
     if (n > 0 && (lowered.kernels.at(0).threads > 300 || lowered.kernels[0].blocks > 32)) continue;
     ASSERT_EQ(lowered.kernels.size(), 1u);
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, dtype == DType::kFloat32 ? 1e-4 : 1e-2));
@@ -124,10 +124,9 @@ void RunStreams(const ComputeDag& dag, DType dtype, const std::string& matrix, i
 
 // Matrices that are read once go from memory to registers as vectors, by many sets of threads.
 TEST(ThreadSets, StreamTheMatrixOfARow) {
-  std::mt19937 random(5);
-  Streams streams;
+  Streams streams{.random = std::mt19937(5)};
   for (DType dtype : {DType::kFloat32, DType::kFloat16})
-    ASSERT_NO_FATAL_FAILURE(RunStreams(RowProduct(72, 200, dtype), dtype, "w", 40, &random, &streams));
+    ASSERT_NO_FATAL_FAILURE(RunStreams(RowProduct(72, 200, dtype), dtype, "w", 40, &streams));
   EXPECT_GE(streams.run, 10);
   EXPECT_GE(streams.vectors, 2);
   EXPECT_GE(streams.clusters, 2) << "a matrix of few columns is shared by blocks";
@@ -151,10 +150,9 @@ ComputeDag MeanOfChannels(int64_t images, int64_t rows, int64_t columns, int64_t
 
 // So go columns that are summed, of several images too: one axis over the blocks of a cluster, the other over sets.
 TEST(ThreadSets, StreamColumnsThatAreSummed) {
-  std::mt19937 random(7);
-  Streams streams;
+  Streams streams{.random = std::mt19937(7)};
   for (DType dtype : {DType::kFloat32, DType::kFloat16})
-    ASSERT_NO_FATAL_FAILURE(RunStreams(MeanOfChannels(2, 40, 36, 24, dtype), dtype, "x", 20, &random, &streams));
+    ASSERT_NO_FATAL_FAILURE(RunStreams(MeanOfChannels(2, 40, 36, 24, dtype), dtype, "x", 20, &streams));
   EXPECT_GE(streams.run, 10);
   EXPECT_GE(streams.clusters, 2);
   EXPECT_TRUE(streams.vectors_by_default);
