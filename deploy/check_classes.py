@@ -29,7 +29,6 @@ EXCEPTIONS = (
     "db/history.h History",
     "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
-    "scheduler/task_scheduler.h TaskScheduler",
     "scheduler/task_state.h TaskState",
 )
 

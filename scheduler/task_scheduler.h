@@ -1,43 +1,32 @@
 // Which task gets the next round of trials: Ansor's gradient-based task scheduler (OSDI 2020, section 6) as pure logic.
 //
-// For a task with best latency g after n trials the expected gain of another round is
-//     slope of the objective * (alpha * backward + (1 - alpha) * forward)
-//     backward  what the task gained a round over the last three
-//     forward   the larger of  g / rounds so far  and  g - beta * flops / (best rate of similar tasks)
-// and the task with the largest gain is next, but for a share of random choices. Departures from Ansor's code:
+// The expected gain of another round of a task is the slope of the objective times what the round makes the task faster
+// (scheduler/task_gain.h), and the task with the largest gain is next, but for a share of random choices. Departures
+// from Ansor's code:
 //   - rounds may differ in size and overlap: n counts trials, those in flight included, in rounds of the nominal size;
 //   - a task without any valid result has an unknown potential, not an infinite one: it gets a bounded number of rounds
 //     spread over the run, then it is given up;
 //   - the histories of a run before this one are restored, so the backward term goes on;
 //   - similar tasks are recognized by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
-//   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a
-//   way that
-//     is clearly behind gets no more, and all that do not win together no more than a share of the trials.
+//   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a way
+//     that is clearly behind gets no more, and all that do not win together no more than a share of the trials.
 // Not safe from several threads.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "scheduler/convergence.h"
 #include "scheduler/objective.h"
-#include "scheduler/random.h"
+#include "scheduler/task_gain.h"
+#include "scheduler/task_progress.h"
 
 namespace diapason {
 
-struct ScheduledTask {
-  double flops = 0;
-  std::string kind;  // of the anchor: tasks of one kind and similar flops are expected to reach similar rates
-};
-
-struct TaskSchedulerOptions {
+struct TaskSchedulerOptions : GainOptions {
   int64_t trials = 1000;  // of all tasks, restored ones included
-  int round_size = 64;    // trials of a round
-  double alpha = 0.2, beta = 2;
-  int backward_window = 3;  // rounds
   double epsilon = 0.05;
   uint64_t seed = 0;
   int max_rounds_without_result = 4;  // until a task that always fails is given up
@@ -60,7 +49,7 @@ class TaskScheduler {
   // All that can be restored is, and what is under way is adopted.
   void Settle();
   // The search has nothing more of a task.
-  void Exhaust(int task) { states_[task].done = true; }
+  void Exhaust(int task) { progress_.SetDone(task); }
 
   struct Round {
     int task = 0;
@@ -81,54 +70,33 @@ class TaskScheduler {
   void Refute(int task, double best);
 
   StopReason reason() const { return reason_; }
-  int64_t trials() const { return trials_; }  // that ended, restored ones included
-  int64_t in_flight() const { return in_flight_; }
-  int64_t task_trials(int task) const { return states_[task].trials; }
-  double best(int task) const { return states_[task].best; }
+  int64_t trials() const { return progress_.trials(); }  // that ended, restored ones included
+  int64_t in_flight() const { return progress_.in_flight(); }
+  int64_t task_trials(int task) const { return progress_[task].trials; }
+  double best(int task) const { return progress_[task].best; }
   // How often the networks run it with the best fusion of each so far; by choice, that way.
-  double Weight(int task) const { return objective_.Weight(task, Latencies()); }
-  std::vector<int> BestWays() const { return objective_.BestWays(Latencies()); }
-  bool done(int task) const { return states_[task].done; }
+  double Weight(int task) const { return objective_.Weight(task, progress_.Latencies()); }
+  std::vector<int> BestWays() const { return objective_.BestWays(progress_.Latencies()); }
+  bool done(int task) const { return progress_[task].done; }
   // Value of the objective; nothing while a task of the default fusion has no result.
   std::optional<double> Value() const;
   // Expected relative fall of the objective over the next tenth of the trials; 1 while unknown.
   double ExpectedGain() const;
 
  private:
-  struct State {
-    int64_t trials = 0, in_flight = 0;
-    double best = 0;
-    std::vector<double> history;  // best after each trial
-    int64_t last_gain = 0;        // trials when it was found
-    int rounds_without_result = 0;
-    bool done = false;
-  };
-  struct Moment {
-    int64_t trials;
-    double value;
-  };
-
-  void AddTrial(int task, double best);
   void AddMoment();
   void CheckDone(int task);
-  std::vector<double> Latencies() const;
-  double GainOf(int task, const std::vector<double>& latencies) const;
-  double Forward(int task) const;
-  std::optional<int> Choose(const std::vector<int>& open);
-  std::optional<int> Needy(const std::vector<int>& open) const;
-  int Group(int task) const;
+  std::optional<int> Choose(const std::vector<int>& open) const;
   std::optional<Round> End(StopReason reason);
-  int64_t Had(int task) const { return states_[task].trials + states_[task].in_flight; }
   bool Complete() const;
   bool MayGoOn(int task, const std::vector<double>& latencies) const;
 
-  const std::vector<ScheduledTask> tasks_;
   const Objective objective_;
   const TaskSchedulerOptions options_;
+  const TaskGain gain_;
   std::vector<bool> optional_;  // by task
-  std::vector<State> states_;
-  std::vector<Moment> values_;  // of the objective, after each trial since all tasks have a result
-  int64_t trials_ = 0, in_flight_ = 0;
+  RunProgress progress_;
+  Convergence convergence_;  // since all tasks have a result
   StopReason reason_ = StopReason::kNone;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 class BreedingTest : public ::testing::Test {
  protected:
-  const std::unique_ptr<TaskSpace> spaces_ = testing::SpacesOf({{"a"}, {"b"}});
+  const std::unique_ptr<TaskSpace> spaces_ = search_tests::SpacesOf({{"a"}, {"b"}});
   const EvolutionOptions options_{.population = 200};
   const SearchRound round_{*spaces_, options_, 5, 1};
   Population population_{spaces_.get()};
@@ -95,7 +95,7 @@ TEST_F(BreedingTest, MutantsAreNeighboursOfMeasuredCandidatesOfEverySpace) {
 }
 
 TEST_F(BreedingTest, MutantsThatWereProposedAreLeftOut) {
-  const std::unique_ptr<TaskSpace> tiny = testing::SpacesOf({{"a", 2, 2}});
+  const std::unique_ptr<TaskSpace> tiny = search_tests::SpacesOf({{"a", 2, 2}});
   const SearchRound round{*tiny, options_, 5, 1};
   Ranking ranking(1);
   Proposals proposals(1);

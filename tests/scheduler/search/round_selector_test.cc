@@ -44,7 +44,7 @@ class RoundSelectorTest : public ::testing::Test {
     return all;
   }
 
-  const std::unique_ptr<TaskSpace> spaces_ = testing::SpacesOf({{"a", 6}, {"b", 6, 8, 9e-4}});
+  const std::unique_ptr<TaskSpace> spaces_ = search_tests::SpacesOf({{"a", 6}, {"b", 6, 8, 9e-4}});
   EvolutionOptions options_;
   const SearchRound round_{*spaces_, options_, 5, 1};
   Population population_{spaces_.get()};
@@ -100,7 +100,7 @@ TEST_F(RoundSelectorTest, NearIdenticalOnesComeLast) {
 }
 
 TEST_F(RoundSelectorTest, HopeGoesToASpaceThatIsNearAndHasFewTrials) {
-  const std::unique_ptr<TaskSpace> near = testing::SpacesOf({{"a", 6}, {"b", 6, 8, 1.2e-4}});
+  const std::unique_ptr<TaskSpace> near = search_tests::SpacesOf({{"a", 6}, {"b", 6, 8, 1.2e-4}});
   const SearchRound round{*near, options_, 5, 1};
   Population population(near.get());
   for (int space : {0, 1})

@@ -10,7 +10,7 @@
 #include "scheduler/space.h"
 #include "tests/scheduler/fakes.h"
 
-namespace diapason::testing {
+namespace diapason::search_tests {
 
 struct SmallSpace {
   std::string name;
@@ -31,4 +31,4 @@ inline std::unique_ptr<TaskSpace> SpacesOf(const std::vector<SmallSpace>& all) {
   return std::make_unique<TaskSpace>(FakeDag(8), std::move(spaces));
 }
 
-}  // namespace diapason::testing
+}  // namespace diapason::search_tests

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 class SpaceSamplerTest : public ::testing::Test {
  protected:
   // The first has too many candidates to be listed.
-  const std::unique_ptr<TaskSpace> spaces_ = testing::SpacesOf({{"large", 8, 8}, {"small", 1, 3}});
+  const std::unique_ptr<TaskSpace> spaces_ = search_tests::SpacesOf({{"large", 8, 8}, {"small", 1, 3}});
   const EvolutionOptions options_{.population = 64};
   SpaceSampler sampler_{spaces_.get(), 100};
 
