@@ -29,7 +29,6 @@ EXCEPTIONS = (
     "db/history.h History",
     "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
-    "scheduler/task_state.h TaskState",
 )
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.

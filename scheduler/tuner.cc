@@ -317,7 +317,7 @@ absl::Status Tuner::Impl::SubmitTrials(int task, std::vector<Proposal> proposals
                    proposal.record.schedule,
                    options_.target.ToString(),
                    options_.measure,
-                   options_.measure.race ? tasks_.at(task).BestSeconds() : 0,
+                   options_.measure.race ? tasks_.at(task).results().BestSeconds() : 0,
                    false};
     one.proposal = std::move(proposal);
     pending.push_back(std::move(one));
@@ -444,7 +444,7 @@ absl::Status Tuner::Impl::Lost(Pending pending, const MeasureOutcome& outcome, s
   }
   requests_.AddWaiting(task, -1);
   tasks_.scheduler->Lost(tasks_.scheduled_as[task]);
-  tasks_.at(task).Release(pending.proposal.record.configuration_hash);
+  tasks_.at(task).search().Release(pending.proposal.record.configuration_hash);
   return absl::OkStatus();
 }
 

@@ -8,7 +8,7 @@ void SearchThread::Start(TaskState& task, int trials, std::shared_ptr<const Rank
                          std::vector<Suggestion> suggested) {
   Join();
   runs_ = true;
-  TaskSearch* search = task.BeginSearch();
+  TaskSearch* search = task.search().Begin();
   thread_ = std::thread([this, &task, trials, search, ranker = std::move(ranker), suggested = std::move(suggested)] {
     SearchDone done{task.id(), trials, 0, {}, 0, 0};
     const double start = MonotonicSeconds();
@@ -24,7 +24,7 @@ void SearchThread::Start(TaskState& task, int trials, std::shared_ptr<const Rank
 
 void SearchThread::End(TaskState& task) {
   runs_ = false;
-  task.EndSearch();
+  task.search().End();
 }
 
 void SearchThread::Join() {

@@ -27,14 +27,14 @@ TaskReport Reporter::ReportOf(const TaskState& task) const {
                       : task.weight();
   // Those that are still to be replayed are in the history too.
   report.trials = static_cast<int64_t>(task.results().size()) + replays_.left(task.id());
-  report.failed = task.failed();
+  report.failed = task.results().failed();
   report.in_flight = requests_.waiting(task.id());
   report.selected = context_.tasks.scheduled_as[task.id()] >= 0;
   report.done = !report.selected || context_.tasks.scheduler->done(context_.tasks.scheduled_as[task.id()]);
   if (task.default_seconds() > 0) report.fallback_us = task.default_seconds() * 1e6;
-  int best = task.Best(true);
+  int best = task.results().Best(true);
   report.verified = best >= 0;
-  if (best < 0) best = task.Best(false);
+  if (best < 0) best = task.results().Best(false);
   if (best < 0) return report;
   const TrialResult& result = task.results()[best];
   report.best_us = result.seconds * 1e6;

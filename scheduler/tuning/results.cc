@@ -42,17 +42,17 @@ void Results::AddReplayed(int task, TuningRecord record, const Proposal& proposa
 
 void Results::Restore(int id, const TuningRecord& record, bool of_this_run, std::vector<Sample>* samples) {
   TaskState& task = context_.tasks.at(id);
-  const int before = task.Best(false);
+  const int before = task.results().Best(false);
   if (!task.Restore(record, samples)) return;
   ++next_trial_[id];
   known_record_ = record.id;
   const int scheduled = context_.tasks.scheduled_as[id];
   if (scheduled < 0) return;
-  context_.tasks.scheduler->Restore(scheduled, task.BestSeconds(), of_this_run);
+  context_.tasks.scheduler->Restore(scheduled, task.results().BestSeconds(), of_this_run);
   if (!of_this_run) return;
   ++measured_;
   ++replays_;
-  if (task.Best(false) != before) gain_at_ = measured_;
+  if (task.results().Best(false) != before) gain_at_ = measured_;
 }
 
 absl::Status Results::Store() {
@@ -91,13 +91,13 @@ void Results::Conclude() {
     } else {
       CountError(record.error()->kind);
     }
-    const int before = task.Best(false);
+    const int before = task.results().Best(false);
     samples.push_back(task.Add(std::move(result)));
     ++measured_;
     if (one.replayed) ++replays_;
-    if (task.Best(false) != before) gain_at_ = measured_;
-    context_.tasks.scheduler->Report(context_.tasks.scheduled_as[one.task], task.BestSeconds());
-    if (!one.replayed) on_record_(one.task, record, task.Best(false) != before);
+    if (task.results().Best(false) != before) gain_at_ = measured_;
+    context_.tasks.scheduler->Report(context_.tasks.scheduled_as[one.task], task.results().BestSeconds());
+    if (!one.replayed) on_record_(one.task, record, task.results().Best(false) != before);
   }
   context_.tasks.model->AddSamples(std::move(samples), known_record_);
 }
@@ -111,7 +111,7 @@ void Results::Judge(int id, int result, const Verdict& verdict) {
   }
   if (verdict.ok) return;
   CountError(ErrorKind::kWrongResult);
-  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[id], task.BestSeconds());
+  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[id], task.results().BestSeconds());
 }
 
 }  // namespace diapason::tuning

@@ -56,7 +56,7 @@ void Resumption::ReleaseLostDefaults(const std::vector<Restored>& records) const
   for (const auto& [id, proposal] : under_way_) there.emplace(id, proposal.record.configuration_hash);
   for (int id : tried) {
     const uint64_t hash = context_.tasks.at(id).default_candidate().hash;
-    if (!there.contains({id, hash})) context_.tasks.at(id).Release(hash);
+    if (!there.contains({id, hash})) context_.tasks.at(id).search().Release(hash);
   }
 }
 

@@ -31,7 +31,7 @@ absl::StatusOr<RoundNotes::UnderWay> RoundNotes::Load(const std::vector<Measured
   for (const SearchMemory& memory : memories) {
     const int id = task_of(memory);
     if (id < 0) continue;
-    context_.tasks.at(id).Remember(memory);
+    context_.tasks.at(id).search().get().Remember(memory);
     if (memory.exhausted) context_.tasks.scheduler->Exhaust(context_.tasks.scheduled_as[id]);
   }
   std::set<Measured> seen(measured.begin(), measured.end());
@@ -40,10 +40,10 @@ absl::StatusOr<RoundNotes::UnderWay> RoundNotes::Load(const std::vector<Measured
     const int id = task_of(trial);
     if (id < 0) continue;
     TaskState& task = context_.tasks.at(id);
-    task.SkipRounds(trial.round);
+    task.search().get().SkipRounds(trial.round);
     const std::optional<Candidate> candidate = task.Find(trial.sketch, trial.configuration);
     if (!candidate.has_value()) continue;
-    task.Adopt(*candidate);
+    task.search().get().AddProposed(candidate->space, candidate->hash);
     if (!seen.emplace(id, candidate->hash).second) continue;
     under_way.proposals.emplace_back(id, MakeProposal(task, *candidate));
     under_way.proposals.back().second.record.predicted = trial.predicted;
@@ -80,7 +80,7 @@ absl::Status RoundNotes::NoteBegun(int task, int trials, int64_t known, int64_t 
 
 absl::Status RoundNotes::NoteRound(const SearchDone& done) const {
   if (context_.options.rounds == nullptr) return absl::OkStatus();
-  SearchMemory memory = context_.tasks.at(done.task).memory();
+  SearchMemory memory = context_.tasks.at(done.task).search().get().memory();
   memory.workload_key = context_.tasks.at(done.task).task().workload_key;
   memory.target = context_.options.target.ToString();
   memory.device_model = context_.options.facts.model;

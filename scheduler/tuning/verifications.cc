@@ -37,7 +37,7 @@ double Verifications::Reserve(const RunClock& clock) const {
 
 bool Verifications::Unverified(int id) const {
   const TaskState& task = context_.tasks.at(id);
-  const int best = task.Best(false);
+  const int best = task.results().Best(false);
   if (best < 0) return false;
   const TrialResult& result = task.results()[best];
   return result.verified != Verified::kOk && result.verify_attempts < kMaxAttempts;
@@ -46,11 +46,11 @@ bool Verifications::Unverified(int id) const {
 absl::Status Verifications::Verify(int id, bool eager) {
   if (verifying_[id] || context_.tasks.scheduled_as[id] < 0 || !Unverified(id)) return absl::OkStatus();
   TaskState& task = context_.tasks.at(id);
-  const int best = task.Best(false);
+  const int best = task.results().Best(false);
   const TrialResult& result = task.results()[best];
-  const bool due =
-      requests_.waiting(id) == 0 ||
-      (!context_.options.synchronous && (since_verified_[id] >= context_.tasks.round_size || task.Best(true) < 0));
+  const bool due = requests_.waiting(id) == 0 ||
+                   (!context_.options.synchronous &&
+                    (since_verified_[id] >= context_.tasks.round_size || task.results().Best(true) < 0));
   if (!eager && !due) return absl::OkStatus();
   if (ReplayVerdict(id, best)) return Verify(id, eager);
   verifying_[id] = true;
@@ -99,7 +99,7 @@ absl::Status Verifications::Verified(const Pending& pending, const MeasureOutcom
 
 int Verifications::Unconfirmed(int id) const {
   const TaskState& task = context_.tasks.at(id);
-  const int best = task.Best(true);
+  const int best = task.results().Best(true);
   if (best < 0 || context_.tasks.scheduled_as[id] < 0 ||
       context_.tasks.scheduler->Weight(context_.tasks.scheduled_as[id]) <= 0)
     return -1;
@@ -150,7 +150,7 @@ absl::Status Verifications::Confirmed(const Pending& pending, const MeasureOutco
     context_.stages.run_s += timing->run_seconds;
   }
   task.SetTime(pending.result, seconds, samples);
-  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[pending.task], task.BestSeconds());
+  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[pending.task], task.results().BestSeconds());
   return absl::OkStatus();
 }
 

@@ -62,7 +62,7 @@ std::vector<Suggestion> WarmStarts::For(int id, int trials) const {
   if (!context_.options.warm_start) return {};
   std::vector<TunedWorkload> tuned;
   for (const auto& other : context_.tasks.all)
-    if (other->id() != id) tuned.push_back({other->shape(), other->Fastest(), other->task().workload_key});
+    if (other->id() != id) tuned.push_back({other->shape(), other->results().Fastest(), other->task().workload_key});
   for (const auto* before : {&tuned_before_, &context_.options.tuned_elsewhere})
     tuned.insert(tuned.end(), before->begin(), before->end());
   const TaskState& task = context_.tasks.at(id);

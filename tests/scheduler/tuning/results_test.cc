@@ -19,7 +19,7 @@ TEST_F(ResultsTest, WhatIsStoredIsConcluded) {
   results_.Conclude();
   ASSERT_EQ(recorded_.size(), 1u);
   EXPECT_TRUE(recorded_[0].best);
-  EXPECT_EQ(tasks_.at(0).BestSeconds(), 1e-3);
+  EXPECT_EQ(tasks_.at(0).results().BestSeconds(), 1e-3);
   EXPECT_EQ(results_.measured(), 1);
   EXPECT_EQ(results_.known_record(), tasks_.at(0).results()[0].record);
   EXPECT_EQ(history_->ForWorkload(network_.tasks()[0].workload_key, "fake device")->size(), 1u);
@@ -36,7 +36,7 @@ TEST_F(ResultsTest, TrialsWithoutAGainAreCounted) {
 
 TEST_F(ResultsTest, ATimeThatIsNoneIsAnError) {
   Measure(0, 1, 0);
-  EXPECT_EQ(tasks_.at(0).failed(), 1);
+  EXPECT_EQ(tasks_.at(0).results().failed(), 1);
   EXPECT_EQ(results_.errors().at("unknown"), 1);
 }
 
@@ -55,7 +55,7 @@ TEST_F(ResultsTest, AWrongOneLosesItsPlace) {
   Measure(0, 1, 2e-3);
   const int wrong = Measure(0, 2, 1e-3);
   results_.Judge(0, wrong, {false, 1, "wrong"});
-  EXPECT_EQ(tasks_.at(0).BestSeconds(), 2e-3);
+  EXPECT_EQ(tasks_.at(0).results().BestSeconds(), 2e-3);
   EXPECT_EQ(results_.errors().at("wrong_result"), 1);
 }
 

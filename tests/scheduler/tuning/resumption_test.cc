@@ -22,7 +22,7 @@ TEST_F(ResumptionTest, WhatTheHistoryHoldsCounts) {
   int searches = 0;
   ASSERT_TRUE(resumption_.Run([&](int, int, const std::shared_ptr<const Ranker>&) { ++searches; }).ok());
   EXPECT_EQ(searches, 0);
-  EXPECT_EQ(tasks_.at(0).BestSeconds(), 1e-3);
+  EXPECT_EQ(tasks_.at(0).results().BestSeconds(), 1e-3);
   EXPECT_EQ(results_.measured(), 0);
   EXPECT_TRUE(resumption_.TakeUnderWay().empty());
   EXPECT_FALSE(resumption_.keeps_model());
