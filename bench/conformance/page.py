@@ -30,9 +30,16 @@ cases below run before this conversion, in double precision.)
 **Quantised models.** Pairs of QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm become products of 8-bit integers with int32 accumulators,
 followed by the scale, as QLinearConv and QLinearMatMul do: both ways of writing a model give the same tasks. Results are those of ONNX Runtime, which may
 differ from float32 results by one step of the quantised type. Views and maxima between a pair stay in integers; Add and similar operators are computed in
-float32, as in ONNX Runtime. If the right factor is constant, the zero point of the left one is folded into the bias, so that both are read as 8-bit values.
+float32, as in ONNX Runtime. If the right factor is constant, the zero point of the left one is folded into the bias, or multiplied by sums of the constant's
+columns where it is known only at run time (DynamicQuantizeLinear), so that both are read as 8-bit values. Images of 8 bits whose channels are no multiple
+of four get channels of zeros.
 A product stays in float32 if a scale is not constant, if the left factor has several scales, or if int32 might not hold the sums. (The cases below run before
 this conversion.)
+
+**NaN** is treated as in ONNX Runtime 1.32. Arithmetic, Min, Max, Relu, Clip, Sign and other element-wise functions return it, whichever operand it is; a limit of
+Clip that is NaN is no limit. ReduceMax, ReduceMin, ArgMax, ArgMin and Hardmax compare elements in turn with the best so far, so that NaN counts only where it is
+the first element: ReduceMax is then NaN, ArgMax 0, and Hardmax has no 1. TopK takes NaN for the largest number. Pooling by maxima ignores NaN (in ONNX Runtime,
+the answer depends on the position in the window). Where cuDNN or cuBLAS computes a Relu, it may be 0 for NaN.
 
 **Control flow.** The condition of an `If`, and the number of steps or the condition of a `Loop`, must be known once shapes are fixed. Loops of up to 1,024 steps
 (20,000 nodes in total) are unrolled. Functions of a model are inlined.

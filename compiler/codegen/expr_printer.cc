@@ -55,6 +55,27 @@ constexpr Helper kHelpers[] = {
      "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }"},
     {"abs64", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }",
      "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }"},
+    // With a NaN and a constant, the NaN: fmin and fmax give the constant. An instruction of its own from sm_80 on.
+    {"limit_below", nullptr, "{T} float limit_below(float a, float b) { return a < b ? b : a; }",
+     "{T} float limit_below(float a, float b) {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  float y;\n"
+     "  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
+     "  return y;\n"
+     "#else\n"
+     "  return a < b ? b : a;\n"
+     "#endif\n"
+     "}"},
+    {"limit_above", nullptr, "{T} float limit_above(float a, float b) { return b < a ? b : a; }",
+     "{T} float limit_above(float a, float b) {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  float y;\n"
+     "  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
+     "  return y;\n"
+     "#else\n"
+     "  return b < a ? b : a;\n"
+     "#endif\n"
+     "}"},
     // Of two numbers one of which is NaN, the first.
     {"minf", "{T} float minf(float a, float b) { return b < a ? b : a; }", nullptr, nullptr},
     {"maxf", "{T} float maxf(float a, float b) { return a < b ? b : a; }", nullptr, nullptr},
@@ -671,6 +692,8 @@ std::string ExprPrinter::ExtremumText(const ExprNode& e) {
     name = std::string(is_min ? "min" : "max") + (wide ? "64" : "32");
   } else if (dialect_ == Dialect::kC) {
     name = std::string(is_min ? "min" : "max") + (e.dtype == DType::kFloat64 ? "d" : "f");
+  } else if (e.args[1]->kind == ExprKind::kFloatImm && e.dtype != DType::kFloat64) {
+    name = is_min ? "limit_above" : "limit_below";
   } else {
     const bool f = dialect_ == Dialect::kCuda && e.dtype != DType::kFloat64;
     name = std::string(is_min ? "fmin" : "fmax") + (f ? "f" : "");

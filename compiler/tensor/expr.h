@@ -27,6 +27,9 @@ enum class ExprKind : uint8_t {
   kDiv = 7,       // floating point division
   kFloorDiv = 8,  // integers, rounds towards minus infinity; the divisor is positive
   kFloorMod = 9,  // integers, result in [0, divisor)
+  // Of floats: with a constant as second operand NaN where the first is; if both are computed, NaN where both are, and
+  // where one is either of them, for which ops/emit.h has other functions. A minimum or maximum over axes starts from
+  // its identity and so ignores NaN everywhere.
   kMin = 10,
   kMax = 11,
   kLt = 12,

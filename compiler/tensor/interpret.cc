@@ -206,8 +206,8 @@ class Body {
       case ExprKind::kSub: return {a - b, 0};
       case ExprKind::kMul: return {a * b, 0};
       case ExprKind::kDiv: return {a / b, 0};
-      case ExprKind::kMin: return {std::isnan(a) || a < b ? a : b, 0};
-      case ExprKind::kMax: return {std::isnan(a) || a > b ? a : b, 0};
+      case ExprKind::kMin: return {b < a ? b : a, 0};
+      case ExprKind::kMax: return {a < b ? b : a, 0};
       case ExprKind::kLt: return {0, a < b};
       case ExprKind::kLe: return {0, a <= b};
       case ExprKind::kEq: return {0, a == b};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,11 +24,12 @@
 namespace diapason {
 namespace {
 
-// A tensor of numbers spread over [low, high].
+// A tensor of numbers spread over [low, high]; every third is NaN where `nan` is.
 struct OperandSpec {
   Shape shape;
   DType dtype = DType::kFloat32;
   double low = -2, high = 2;
+  bool nan = false;
 };
 
 struct OperatorCase {
@@ -44,7 +46,8 @@ Array Spread(const OperandSpec& spec, int64_t seed) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t k = (i * 7919 + seed * 104729 + 13) % 9973;
     if (IsFloat(spec.dtype)) {
-      array.set(i, spec.low + (spec.high - spec.low) * static_cast<double>(k) / 9973);
+      const double number = spec.low + (spec.high - spec.low) * static_cast<double>(k) / 9973;
+      array.set(i, spec.nan && k % 3 == 0 ? std::numeric_limits<double>::quiet_NaN() : number);
     } else {
       const int64_t low = static_cast<int64_t>(spec.low), count = static_cast<int64_t>(spec.high) - low + 1;
       array.set_int(i, low + k % count);
@@ -54,6 +57,7 @@ Array Spread(const OperandSpec& spec, int64_t seed) {
 }
 
 OperandSpec F(Shape shape, double low = -2, double high = 2) { return {std::move(shape), DType::kFloat32, low, high}; }
+OperandSpec WithNan(Shape shape) { return {std::move(shape), DType::kFloat32, -2, 2, true}; }
 OperandSpec I(Shape shape, double low, double high, DType dtype = DType::kInt64) {
   return {std::move(shape), dtype, low, high};
 }
@@ -97,6 +101,22 @@ std::vector<OperatorCase> BinaryCases() {
   for (const char* op : {"shift_left", "shift_right"})
     cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 9, kU8)}});
   cases.push_back({"where", {I({3, 5}, 0, 1, kBool), F({5}), F({3, 1})}});
+  return cases;
+}
+
+// Where targets' own minimum and maximum differ.
+std::vector<OperatorCase> NanCases() {
+  std::vector<OperatorCase> cases;
+  for (const char* op : {"relu", "sign", "abs", "hard_sigmoid", "softplus", "leaky_relu", "elu"})
+    cases.push_back({op, {WithNan({37})}});
+  cases.push_back({"clip", {WithNan({37})}, {{"min", -1.0}, {"max", 0.5}}});
+  for (const char* op : {"maximum", "minimum"}) cases.push_back({op, {WithNan({4, 37}), WithNan({37})}});
+  for (const char* op : {"reduce_max", "reduce_min", "arg_max", "arg_min"})
+    for (const int64_t axis : {0, 1})
+      cases.push_back({op, {WithNan({9, 40})}, {{"axes", Shape{axis}}, {"axis", axis}}});
+  for (const int64_t largest : {0, 1})
+    cases.push_back(
+        {"top_k_indices", {WithNan({3, 9})}, {{"axis", int64_t{1}}, {"k", int64_t{9}}, {"largest", largest}}});
   return cases;
 }
 
@@ -210,7 +230,7 @@ std::vector<OperatorCase> QuantisedCases() {
 std::vector<OperatorCase> AllCases() {
   std::vector<OperatorCase> all;
   for (const auto& list :
-       {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases(), QuantisedCases()})
+       {UnaryCases(), BinaryCases(), NanCases(), MovementCases(), ReductionCases(), WindowCases(), QuantisedCases()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }

@@ -38,10 +38,10 @@ extern "C" __global__ void __launch_bounds__(32) row(const float* __restrict__ X
         const float4 chunk0 = *(const float4*)(X + b * 128 + t * 4);
         const float4 chunk1 = *(const float4*)(bias + umod32(b * 5 + t, 9) * 4);
         float4 chunk;
-        chunk.x = fmaxf(chunk0.x + chunk1.x, 0.0f);
-        chunk.y = fmaxf(chunk0.y + chunk1.y, 0.0f);
-        chunk.z = fmaxf(chunk0.z + chunk1.z, 0.0f);
-        chunk.w = fmaxf(chunk0.w + chunk1.w, 0.0f);
+        chunk.x = limit_below(chunk0.x + chunk1.x, 0.0f);
+        chunk.y = limit_below(chunk0.y + chunk1.y, 0.0f);
+        chunk.z = limit_below(chunk0.z + chunk1.z, 0.0f);
+        chunk.w = limit_below(chunk0.w + chunk1.w, 0.0f);
         *(float4*)(Y + b * 128 + t * 4) = chunk;
       }
     }
@@ -151,10 +151,10 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void row(__global const
         const float4 chunk0 = *(__global const float4*)(X + b * 128 + t * 4);
         const float4 chunk1 = *(__global const float4*)(bias + umod32(b * 5 + t, 9) * 4);
         float4 chunk;
-        chunk.x = fmax(chunk0.x + chunk1.x, 0.0f);
-        chunk.y = fmax(chunk0.y + chunk1.y, 0.0f);
-        chunk.z = fmax(chunk0.z + chunk1.z, 0.0f);
-        chunk.w = fmax(chunk0.w + chunk1.w, 0.0f);
+        chunk.x = limit_below(chunk0.x + chunk1.x, 0.0f);
+        chunk.y = limit_below(chunk0.y + chunk1.y, 0.0f);
+        chunk.z = limit_below(chunk0.z + chunk1.z, 0.0f);
+        chunk.w = limit_below(chunk0.w + chunk1.w, 0.0f);
         *(__global float4*)(Y + b * 128 + t * 4) = chunk;
       }
     }

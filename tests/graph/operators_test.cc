@@ -12,6 +12,8 @@
 namespace diapason {
 namespace {
 
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 struct ValueCase {
   std::string label;
   std::string op;
@@ -117,6 +119,12 @@ std::vector<ValueCase> ArithmeticCases() {
       {"pow", "pow", {F({2}, {2, 3}), F({}, {2})}, {}, F({2}, {4, 9})},
       {"maximum", "maximum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {3, 5})},
       {"minimum", "minimum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {1, 2})},
+      {"maximum_nan", "maximum", {F({3}, {kNan, 1, 0}), F({3}, {1, kNan, 0})}, {}, F({3}, {kNan, kNan, 0})},
+      {"minimum_nan", "minimum", {F({3}, {kNan, 1, 0}), F({3}, {1, kNan, 0})}, {}, F({3}, {kNan, kNan, 0})},
+      {"sign_nan", "sign", {F({4}, {kNan, -3, 0, 2})}, {}, F({4}, {kNan, -1, 0, 1})},
+      {"relu_nan", "relu", {F({2}, {kNan, -1})}, {}, F({2}, {kNan, 0})},
+      {"clip_nan", "clip", {F({3}, {kNan, -1, 9})}, {{"min", 0.0}, {"max", 6.0}}, F({3}, {kNan, 0, 6})},
+      {"clip_nan_limit", "clip", {F({2}, {-1, 9})}, {{"min", double{kNan}}, {"max", 6.0}}, F({2}, {-1, 6})},
       {"batch_norm",
        "batch_norm",
        {F({1, 2, 1}, {3, 5}), F({2}, {2, 1}), F({2}, {1, 0}), F({2}, {1, 1}), F({2}, {3, 15})},
@@ -236,6 +244,30 @@ std::vector<ValueCase> IndexCases() {
        {{"axis", int64_t{1}}, {"select_last_index", int64_t{1}}},
        I({2, 1}, {2, 2})},
       {"arg_min", "arg_min", {F({3}, {2, -1, 3})}, {}, I({1}, {1})},
+      // Values of ONNX Runtime 1.32: NaN counts where it is first (arg, reduce), is the largest (top_k), or spreads.
+      {"arg_max_nan",
+       "arg_max",
+       {F({3, 3}, {kNan, 1, 2, 1, kNan, 2, 1, 2, kNan})},
+       {{"axis", int64_t{1}}},
+       I({3, 1}, {0, 2, 1})},
+      {"arg_min_nan", "arg_min", {F({3}, {2, kNan, 1})}, {}, I({1}, {2})},
+      {"arg_max_all_nan", "arg_max", {F({2}, {kNan, kNan})}, {{"select_last_index", int64_t{1}}}, I({1}, {0})},
+      {"reduce_max_nan",
+       "reduce_max",
+       {F({3, 2}, {kNan, 1, 1, kNan, 2, 0})},
+       {{"axes", Ints{0}}},
+       F({1, 2}, {kNan, 1})},
+      {"reduce_min_nan",
+       "reduce_min",
+       {F({3, 2}, {kNan, 1, 1, kNan, 2, 0})},
+       {{"axes", Ints{0}}},
+       F({1, 2}, {kNan, 0})},
+      {"top_k_nan", "top_k_indices", {F({5}, {3, kNan, 1, kNan, 5})}, {{"k", int64_t{4}}}, I({4}, {1, 3, 4, 0})},
+      {"top_k_smallest_nan",
+       "top_k_indices",
+       {F({5}, {3, kNan, 1, kNan, 5})},
+       {{"k", int64_t{5}}, {"largest", int64_t{0}}},
+       I({5}, {2, 0, 4, 1, 3})},
       {"top_k", "top_k_indices", {F({5}, {3, 9, 3, 1, 8})}, {{"k", int64_t{4}}}, I({4}, {1, 4, 0, 2})},
       {"top_k_smallest",
        "top_k_indices",

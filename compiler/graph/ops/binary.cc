@@ -104,13 +104,13 @@ int EmitBinary(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& 
 
 std::vector<Operator> Binary() {
   return {
-      DIAPASON_BINARY("add", InferBinary, Plus, true),    DIAPASON_BINARY("sub", InferBinary, Minus, false),
-      DIAPASON_BINARY("mul", InferBinary, Times, true),   DIAPASON_BINARY("div", InferBinary, Divide, false),
-      DIAPASON_BINARY("maximum", InferBinary, Max, true), DIAPASON_BINARY("minimum", InferBinary, Min, true),
-      DIAPASON_BINARY("pow", InferFloat, Power, false),   DIAPASON_BINARY("mod", InferBinary, Mod, false),
-      DIAPASON_BINARY("fmod", InferBinary, Fmod, false),  DIAPASON_BINARY("equal", InferEqual, Eq, true),
-      DIAPASON_BINARY("less", InferOrder, Lt, false),     DIAPASON_BINARY("less_equal", InferOrder, Le, false),
-      DIAPASON_BINARY("and", InferLogic, And, true),      DIAPASON_BINARY("or", InferLogic, Or, true),
+      DIAPASON_BINARY("add", InferBinary, Plus, true),        DIAPASON_BINARY("sub", InferBinary, Minus, false),
+      DIAPASON_BINARY("mul", InferBinary, Times, true),       DIAPASON_BINARY("div", InferBinary, Divide, false),
+      DIAPASON_BINARY("maximum", InferBinary, Maximum, true), DIAPASON_BINARY("minimum", InferBinary, Minimum, true),
+      DIAPASON_BINARY("pow", InferFloat, Power, false),       DIAPASON_BINARY("mod", InferBinary, Mod, false),
+      DIAPASON_BINARY("fmod", InferBinary, Fmod, false),      DIAPASON_BINARY("equal", InferEqual, Eq, true),
+      DIAPASON_BINARY("less", InferOrder, Lt, false),         DIAPASON_BINARY("less_equal", InferOrder, Le, false),
+      DIAPASON_BINARY("and", InferLogic, And, true),          DIAPASON_BINARY("or", InferLogic, Or, true),
       DIAPASON_BINARY("xor", InferLogic, Ne, true),
   };
 }

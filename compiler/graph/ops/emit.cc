@@ -28,6 +28,16 @@ Expr Literal(double value, DType dtype) {
   return IsFloat(dtype) ? FloatImm(value, dtype) : IntImm(static_cast<int64_t>(value), dtype);
 }
 
+Expr Minimum(Expr a, Expr b) {
+  if (!IsFloat(a->dtype)) return Min(a, b);
+  return Select(Ne(a, a), a, Select(Ne(b, b), b, Min(a, b)));
+}
+
+Expr Maximum(Expr a, Expr b) {
+  if (!IsFloat(a->dtype)) return Max(a, b);
+  return Select(Ne(a, a), a, Select(Ne(b, b), b, Max(a, b)));
+}
+
 Vars BroadcastIndex(const Vars& index, const std::vector<int64_t>& from) {
   Vars out;
   size_t skip = index.size() - from.size();

@@ -26,6 +26,9 @@ Expr FromEnd(const Expr& index, int64_t extent);
 Expr PlaceOnAxis(DagBuilder& builder, int indices, Vars at, int64_t extent);
 // A literal of any type.
 Expr Literal(double value, DType dtype);
+// The smaller and the larger of two numbers; NaN if one of them is, as in ONNX Runtime and NumPy.
+Expr Minimum(Expr a, Expr b);
+Expr Maximum(Expr a, Expr b);
 // The element of a tensor of `from` that stands at `index` of a result of rank index.size() it is broadcast to.
 Vars BroadcastIndex(const Vars& index, const std::vector<int64_t>& from);
 // numpy's rule for two shapes.

@@ -33,6 +33,8 @@ absl::StatusOr<TensorType> InferMean(const OperatorArgs& args) {
   return InferReduce(args);
 }
 
+// A maximum or minimum is NaN where the first element is, and ignores NaN elsewhere: as ONNX Runtime, which compares
+// the others with it in turn.
 int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner combiner, const char* name) {
   std::vector<int64_t> axes = AxesToReduce(args).value();
   const std::vector<int64_t>& shape = args.inputs[0].shape;
@@ -40,7 +42,7 @@ int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner comb
   if (axes.empty()) return b.Compute(name, shape, [&](const Vars& i) { return Wide(b, input, i); });
   std::vector<int64_t> extents;
   for (int64_t axis : axes) extents.push_back(shape[axis]);
-  return b.Reduce(name, args.output.shape, extents, combiner, [&](const Vars& i, const Vars& r) {
+  const auto element = [&](const Vars& i, const Vars& r) {
     Vars at;
     size_t out = 0, reduced = 0;
     for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
@@ -49,6 +51,14 @@ int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner comb
       if (!is_reduced || keep) ++out;
     }
     return Wide(b, input, at);
+  };
+  const int all = b.Reduce(name, args.output.shape, extents, combiner, element);
+  const bool is_extreme = combiner == Combiner::kMax || combiner == Combiner::kMin;
+  if (!is_extreme || !IsFloat(b.stage(all).dtype)) return all;
+  const Vars zeros(axes.size(), IntImm(0));
+  return b.Compute("first_or_all", args.output.shape, [&](const Vars& i) {
+    Expr first = element(i, zeros);
+    return Select(Ne(first, first), first, Wide(b, all, i));
   });
 }
 

@@ -44,6 +44,7 @@ absl::StatusOr<TensorType> InferArg(const OperatorArgs& args) {
   return out;
 }
 
+// As ONNX Runtime scans: what is compared with a NaN is not better, so that a NaN counts if it is first, and only then.
 template <bool kMax>
 int EmitArg(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
@@ -56,10 +57,14 @@ int EmitArg(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& sta
                        last ? Combiner::kMax : Combiner::kMin, [&](const Vars& i, const Vars& r) {
                          return Select(Eq(at(i, r[0]), Wide(b, extreme, i)), r[0], IntImm(last ? 0 : extent - 1));
                        });
-  return found;
+  if (!IsFloat(b.stage(stages[0]).dtype)) return found;
+  return b.Compute("first_or_found", args.output.shape, [&](const Vars& i) {
+    Expr first = at(i, IntImm(0));
+    return Select(Ne(first, first), IntImm(0), Raw(b, found, i));
+  });
 }
 
-// Indices of the k largest (or smallest) elements, in order; of equal ones the first comes first.
+// Indices of the k largest (or smallest) elements, in order; of equal ones the first comes first. NaN is the largest.
 absl::StatusOr<TensorType> InferTopK(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireNumber(args));
   ASSIGN_OR_RETURN(int64_t axis, Axis(args));
@@ -72,6 +77,9 @@ absl::StatusOr<TensorType> InferTopK(const OperatorArgs& args) {
   return out;
 }
 
+// a < b, NaN being larger than all numbers.
+Expr Below(const Expr& a, const Expr& b) { return IsFloat(a->dtype) ? And(Eq(a, a), Not(Le(b, a))) : Lt(a, b); }
+
 // By counting: the rank of an element is the number of those that come before it.
 int EmitTopK(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
@@ -79,7 +87,9 @@ int EmitTopK(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& st
   bool largest = args.attributes->Int("largest", 1) != 0;
   int rank = b.Reduce("rank", shape, {extent}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     Expr own = Wide(b, stages[0], i), other = Wide(b, stages[0], With(i, axis, r[0]));
-    Expr before = Or(largest ? Lt(own, other) : Lt(other, own), And(Eq(own, other), Lt(r[0], i[axis])));
+    // Of equal ones, which are in no order, the first.
+    Expr before = largest ? Select(Lt(r[0], i[axis]), Not(Below(other, own)), Below(own, other))
+                          : Select(Lt(r[0], i[axis]), Not(Below(own, other)), Below(other, own));
     return Select(before, IntImm(1), IntImm(0));
   });
   return b.Reduce("top_k", args.output.shape, {extent}, Combiner::kSum, [&](const Vars& i, const Vars& r) {

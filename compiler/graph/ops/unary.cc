@@ -70,8 +70,10 @@ Expr Cosh(const Expr& x, const Attributes&) { return Call("cosh", {x}); }
 Expr Asinh(const Expr& x, const Attributes&) { return Call("asinh", {x}); }
 Expr Acosh(const Expr& x, const Attributes&) { return Call("acosh", {x}); }
 Expr Atanh(const Expr& x, const Attributes&) { return Call("atanh", {x}); }
+// NaN stays.
 Expr Sign(const Expr& x, const Attributes&) {
-  return Select(Lt(x, Same(x, 0)), Same(x, -1), Select(Lt(Same(x, 0), x), Same(x, 1), Same(x, 0)));
+  const Expr zero = Same(x, 0), rest = IsFloat(x->dtype) ? Select(Ne(x, x), x, zero) : zero;
+  return Select(Lt(x, zero), Same(x, -1), Select(Lt(zero, x), Same(x, 1), rest));
 }
 Expr IsNan(const Expr& x, const Attributes&) { return Ne(x, x); }
 Expr IsInf(const Expr& x, const Attributes& a) {
@@ -83,10 +85,12 @@ Expr IsInf(const Expr& x, const Attributes& a) {
 Expr LogicalNot(const Expr& x, const Attributes&) { return Not(x); }
 Expr BitwiseNot(const Expr& x, const Attributes&) { return Sub(Same(x, -1), x); }
 
+// A limit that is NaN is none.
 Expr Clip(const Expr& x, const Attributes& a) {
   Expr y = x;
-  if (a.has("min")) y = Max(y, Same(x, a.Float("min", 0)));
-  if (a.has("max")) y = Min(y, Same(x, a.Float("max", 0)));
+  const auto limits = [&](const char* name) { return a.has(name) && !std::isnan(a.Float(name, 0)); };
+  if (limits("min")) y = Max(y, Same(x, a.Float("min", 0)));
+  if (limits("max")) y = Min(y, Same(x, a.Float("max", 0)));
   return y;
 }
 Expr LeakyRelu(const Expr& x, const Attributes& a) {

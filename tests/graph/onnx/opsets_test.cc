@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "../testing.h"
@@ -268,6 +269,18 @@ TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
       ASSERT_TRUE(outputs.ok()) << outputs.status();
       ExpectNear((*outputs)[0], c.want, 1e-5);
     }
+  }
+}
+
+TEST(Opsets, HardmaxHasNoOneWhereNanComesFirst) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (int64_t opset : {11, 13}) {
+    ModelBuilder model(opset);
+    auto network = model.Input("x", {2, 3}).Node("Hardmax", {"x"}, {"y"}, {{"axis", int64_t{1}}}).Output("y").Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    auto outputs = EvaluateNetwork(*network, {Floats({2, 3}, {kNan, 1, 2, 1, kNan, 2})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectNear((*outputs)[0], Floats({2, 3}, {0, 0, 0, 0, 0, 1}), 0);
   }
 }
 

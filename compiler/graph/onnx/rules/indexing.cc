@@ -148,6 +148,7 @@ absl::Status Hardmax(NodeImporter& node) {
   }
   ImportValue best = c.Op("arg_max", {rows}, {{"axis", axis}});
   ImportValue hit = c.Op("equal", {best, Counting(c, rows->type.shape[axis], axis, RankOf(rows))});
+  if (IsFloat(x->type.dtype)) hit = c.Op("and", {hit, c.Op("not", {c.Op("is_nan", {rows})})});  // as in ONNX Runtime
   return c.Finish(c.Reshape(c.Cast(hit, x->type.dtype), x->type.shape));
 }
 
