@@ -11,6 +11,12 @@
 namespace diapason {
 namespace {
 
+bool ReadsMemory(const Expr& e) {
+  bool reads = false;
+  Visit(e, [&](const ExprNode& node) { reads |= node.kind == ExprKind::kLoad; });
+  return reads;
+}
+
 // The reduction of one stage.
 class Reduction {
  public:
@@ -56,9 +62,34 @@ class Reduction {
     shuffles_ = parts_.lanes.TakeShuffles();
     const Guards guards = GuardsOf(nest_, id_);
     guards_ = update_guards_ = guards.spatial;
+    if (!nest_.kernel.target.is_gpu()) TakeConditions();
     if (unsafe) update_guards_.insert(update_guards_.end(), guards.domain.begin(), guards.domain.end());
     if (unsafe || !PaddingIsHarmless(nest_.kernel, id_))
       update_guards_.insert(update_guards_.end(), guards.reduce.begin(), guards.reduce.end());
+  }
+
+  // Terms that a condition (padding) makes neutral are left out, which is a branch around several multiply-adds where a
+  // choice would be an operation of each. Not where the lanes of a vector differ in it.
+  void TakeConditions() {
+    const bool products = stage_.op.combiner == Combiner::kSum && value_->kind == ExprKind::kMul;
+    for (int factor = 0; factor < (products ? 2 : 1); ++factor) {
+      const Expr term = products ? value_->args[factor] : value_;
+      if (term->kind != ExprKind::kSelect || ReadsMemory(term->args[0]) || DependsOnLane(term->args[0])) continue;
+      if (!Equal(term->args[2], IdentityOf(stage_.op.combiner, term->dtype))) continue;
+      update_guards_.push_back(term->args[0]);
+      if (!products) {
+        value_ = term->args[1];
+        return;
+      }
+      std::vector<Expr> args = value_->args;
+      args[factor] = term->args[1];
+      value_ = Rebuild(value_, std::move(args));
+    }
+  }
+
+  bool DependsOnLane(const Expr& e) const {
+    const size_t last = stage_.order.size() - 1;
+    return parts_.loops.KindOf(id_, last) == ForKind::kVectorize && UsesVar(e, nest_.stages[id_].leaf[last].get());
   }
 
   bool SumsAreRegisters() const {

@@ -54,7 +54,8 @@ struct TileInfo {
   // Operands whose shared copies are laid out for warpgroups, with what their runs have to divide (1: runs of 16
   // bytes).
   std::vector<std::pair<int, Factor>> core_matrices;
-  bool gemm_like = false;  // each operand is reused along an axis of the other
+  bool gemm_like = false;     // each operand is reused along an axis of the other
+  bool in_registers = false;  // the whole reduction is made of tiles of registers (cpu)
   // Sets of threads read what they multiply into registers: `reduce_loop` is a loop of each set.
   bool streams = false;
 };

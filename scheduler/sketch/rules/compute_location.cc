@@ -1,10 +1,16 @@
 // An element-wise stage that is too dear to inline (padding) and is read by a tiled reduction: computed as a whole
 // before it, or for each tile inside the loops around it (Ansor's random compute location; which loop is a tunable
-// parameter). CPU.
+// parameter). Padding of what register tiles read may also be no stage at all: a product that would have a padded
+// factor is left out (compiler/lower/reductions.cc). CPU.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
 namespace {
+
+// What is read, or zero.
+bool IsPadding(const Expr& body) {
+  return body->kind == ExprKind::kSelect && body->args[2]->kind == ExprKind::kFloatImm && body->args[2]->fvalue == 0;
+}
 
 class ComputeLocation : public SketchRule {
  public:
@@ -40,6 +46,12 @@ class ComputeLocation : public SketchRule {
       inside.Annotate(stage, pieces[1], Annotation::kVectorize);
     }
     result.push_back({std::move(inside), false});
+    if (tile.in_registers && IsPadding(draft.state().stage(stage).op.body)) {
+      Draft folded = draft;
+      folded.Name("folded");
+      folded.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      result.push_back({std::move(folded), false});
+    }
     return result;
   }
 };

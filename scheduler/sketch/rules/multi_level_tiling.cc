@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/tensor/processor.h"
 #include "scheduler/sketch/rules/byte_dots.h"
 #include "scheduler/sketch/rules/gpu_tile.h"
@@ -159,8 +160,8 @@ CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
   return tile;
 }
 
-// level 2: the tile is computed inside S1; level 1: inside S0, with S1 among its own loops. A root stage (no fusion)
-// takes all levels itself.
+// level 3: the tile is computed inside S2, so that what is held of it, and read by the consumer, are registers; level
+// 2: inside S1; level 1: inside S0, with S1 among its own loops. A root stage (no fusion) takes all levels itself.
 void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   TileInfo info;
   info.stage = stage;
@@ -171,27 +172,30 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   for (int axis : axes) tiles.push_back(CpuTileHoles(draft, stage, axis, axis == axes.back(), batch[axis]));
   info.inner = tiles.back().s3 * tiles.back().lanes;
   info.dots = DotAxis(*draft, stage);
+  info.in_registers = consumer != stage && level == 3;
 
-  std::vector<int> order, s0, s1, rest;
+  std::vector<int> order, outer[3], rest;
   if (consumer != stage) {
     for (int axis : axes) {
       const CpuTile& t = tiles[axis];
-      std::vector<Factor> factors =
-          level == 2 ? std::vector<Factor>{t.s1, t.s2 * t.s3} : std::vector<Factor>{t.s1 * t.s2 * t.s3};
+      std::vector<Factor> factors = level == 3   ? std::vector<Factor>{t.s1, t.s2, t.s3}
+                                    : level == 2 ? std::vector<Factor>{t.s1, t.s2 * t.s3}
+                                                 : std::vector<Factor>{t.s1 * t.s2 * t.s3};
       if (axis == axes.back()) factors.push_back(t.lanes);
       const std::vector<int> pieces = draft->Split(consumer, axis, factors);
-      s0.push_back(pieces[0]);
-      if (level == 2) s1.push_back(pieces[1]);
+      for (int l = 0; l < level; ++l) outer[l].push_back(pieces[l]);
       rest.insert(rest.end(), pieces.begin() + level, pieces.end());
     }
-    for (const auto* l : {&s0, &s1, &rest}) Append(&order, *l);
+    for (const std::vector<int>& level_loops : outer) Append(&order, level_loops);
+    Append(&order, rest);
     draft->Reorder(consumer, order);
+    if (level == 3) AnnotateAll(draft, consumer, {rest.begin(), rest.end() - 1}, Annotation::kUnroll);
     draft->Annotate(consumer, order.back(), Annotation::kVectorize);
-    const int parallel = draft->Fuse(consumer, s0);
+    const int parallel = draft->Fuse(consumer, outer[0]);
     draft->Annotate(consumer, parallel, Annotation::kParallel);
-    if (level == 2) info.attach.push_back(s1.back());
+    if (level >= 2) info.attach.push_back(outer[1].back());
     info.attach.push_back(parallel);
-    draft->ComputeAt(stage, consumer, {info.attach.front()});
+    draft->ComputeAt(stage, consumer, {level == 3 ? outer[2].back() : info.attach.front()});
   }
 
   const bool own_s1 = level == 1 || consumer == stage;
@@ -256,9 +260,9 @@ class MultiLevelTilingWithFusion : public SketchRule {
       }
       return result;
     }
-    for (int level : {2, 1}) {
+    for (int level : {2, 1, 3}) {
       Draft next = draft;
-      next.Name(level == 2 ? "tile2" : "tile1");
+      next.Name(absl::StrCat("tile", level));
       TileForCpu(&next, stage, consumer, level);
       result.push_back({std::move(next), false});
     }

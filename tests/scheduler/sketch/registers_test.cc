@@ -61,5 +61,44 @@ TEST(Registers, HoldTheSumsOfTilesThatLoopsComeTo) {
   EXPECT_GT(looked, 100);
 }
 
+// Some candidates of a sketch, lowered.
+std::vector<LoweredProgram> RegisterTiles(const ComputeDag& dag, const std::string& sketch) {
+  const Target target = Target::Parse("cpu -num-cores=2").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const auto space = TaskSpace::Create(dag, target, facts).value();
+  std::vector<LoweredProgram> programs;
+  std::mt19937 random(3);
+  for (int i = 0; i < space->size(); ++i) {
+    if (space->space(i).name() != sketch) continue;
+    for (int trial = 0; trial < 10; ++trial)
+      programs.push_back(
+          Lower(dag, space->space(i).Instantiate(testing::Decide(space->space(i), {}, &random)), target, facts)
+              .value());
+  }
+  return programs;
+}
+
+TEST(Registers, EpiloguesOfRegisterTilesReadThem) {
+  const std::vector<LoweredProgram> programs = RegisterTiles(testing::MatMul(192, 96, 64, true), "direct/tile3");
+  ASSERT_FALSE(programs.empty());
+  for (const LoweredProgram& program : programs) {
+    // The tile is a buffer by itself, and no larger than it: nothing is copied between sums and what the epilogue
+    // reads.
+    const std::string text = ToString(program.kernels.back());
+    EXPECT_EQ(text.find("gemm_sum"), std::string::npos) << text;
+  }
+}
+
+TEST(Registers, PaddingThatIsFoldedIsNoKernelAndNoChoice) {
+  const std::vector<LoweredProgram> programs = RegisterTiles(testing::Depthwise(14, 32, 3), "direct/tile3.folded");
+  ASSERT_FALSE(programs.empty());
+  for (const LoweredProgram& program : programs) {
+    ASSERT_EQ(program.kernels.size(), 1u);
+    const std::string text = ToString(program.kernels[0]);
+    EXPECT_EQ(text.find('?'), std::string::npos) << text;
+    EXPECT_NE(text.find("if "), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace diapason
