@@ -29,6 +29,15 @@ KernelFunc RowKernel() {
 TEST(GpuPrinter, CudaText) {
   EXPECT_EQ(SourceOf(RowKernel(), Dialect::kCuda),
             R"(static __device__ __forceinline__ int umod32(int a, unsigned b) { return (int)((unsigned)a % b); }
+static __device__ __forceinline__ float limit_below(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a < b ? b : a;
+#endif
+}
 extern "C" __global__ void __launch_bounds__(32) row(const float* __restrict__ X, float* __restrict__ Y, const float* __restrict__ bias) {
   {
     const int b = blockIdx.x;
@@ -142,6 +151,7 @@ TEST(GpuPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
 TEST(GpuPrinter, OpenClText) {
   EXPECT_EQ(SourceOf(RowKernel(), Dialect::kOpenCl),
             R"(static inline int umod32(int a, uint b) { return (int)((uint)a % b); }
+static inline float limit_below(float a, float b) { return a < b ? b : a; }
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void row(__global const float* restrict X, __global float* restrict Y, __global const float* restrict bias) {
   {
     const int b = get_group_id(0);
