@@ -22,6 +22,9 @@
 #include "cli/table.h"
 #include "db/copy.h"
 #include "db/history_name.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
+#include "db/prune.h"
 #include "db/t4_export.h"
 #include "service/tune_spec.h"
 
@@ -108,7 +111,7 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
 }
 
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
+  ASSIGN_OR_RETURN(const CheckReport report, CheckHistory(flags.history, CompilerHooks()));
   if (flags.json) {
     WriteDocument(session.out, "history_check",
                   {{"ok", report.ok()}, {"record_count", report.records}, {"problems", report.problems}});
@@ -141,7 +144,7 @@ absl::StatusOr<ExportReport> Export(History& history, const std::string& format,
   if (format == kT4) return ExportT4(history, to, {options, names_of});
   options.program = absl::StrCat("diapason ", kVersion);
   options.names = names_of;
-  return history.ExportJson(to, options);
+  return ExportJson(history, to, options);
 }
 
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {
@@ -192,7 +195,7 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
   options.skip_damaged = flags.skip_damaged;
   std::istream& from = from_file ? file : *session.environment.in;
   ASSIGN_OR_RETURN(const ImportReport report,
-                   history->ImportJson(from, from_file ? flags.file : "standard input", options));
+                   ImportJson(*history, from, from_file ? flags.file : "standard input", options));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
     WriteDocument(session.out, "history_import",
@@ -224,9 +227,9 @@ absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
+absl::Status RunPrune(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
-  ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
+  ASSIGN_OR_RETURN(const PruneReport report, PruneHistory(*history, flags.keep, flags.out));
   if (flags.json) {
     WriteDocument(session.out, "history_prune",
                   {{"kept", report.kept},
@@ -279,7 +282,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   CLI::App* copy = add("copy", "Add all of a history to another, which is made", RunCopy);
   copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
-  CLI::App* best = add("prune", "Keep only the best records", RunDistill);
+  CLI::App* best = add("prune", "Keep only the best records", RunPrune);
   AddWhole(best, "--keep", &flags->keep, {1, std::numeric_limits<int64_t>::max()},
            "How many of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");

@@ -28,6 +28,9 @@
 #include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
+#include "db/prune.h"
 #include "service/record_collection.h"
 #include "service/tune_spec.h"
 #include "worker/scratch.h"
@@ -269,7 +272,7 @@ absl::Status WriteKept(const KeptRecords& kept, const std::string& path) {
 absl::Status TakeBest(const RecordsFlags& flags, const std::string& folder, KeptRecords& kept) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   const std::string best = folder + "/best.db";
-  RETURN_IF_ERROR(history->Distill(flags.keep, best).status());
+  RETURN_IF_ERROR(PruneHistory(*history, flags.keep, best).status());
   ASSIGN_OR_RETURN(const auto few, History::Open(best, HistoryMode::kReadOnly));
   std::vector<std::string> models = flags.models;
   if (models.empty()) models.emplace_back();
@@ -278,7 +281,7 @@ absl::Status TakeBest(const RecordsFlags& flags, const std::string& folder, Kept
     ASSIGN_OR_RETURN(options.filter.target, Canonical(flags.target));
     if (!model.empty()) options.filter.network = NetworkName(model);
     std::stringstream lines;
-    ASSIGN_OR_RETURN(const ExportReport report, few->ExportJson(lines, options));
+    ASSIGN_OR_RETURN(const ExportReport report, ExportJson(*few, lines, options));
     if (report.records == 0 && !model.empty())
       return absl::NotFoundError(absl::StrCat(flags.history, " has no record of network ", model,
                                               "; `diapason history info ", flags.history, "` lists those it has"));

@@ -22,7 +22,6 @@ EXCEPTIONS = (
     "compiler/graph/grouping.cc Grouper",
     "compiler/graph/onnx/node_importer.h NodeImporter",
     "compiler/graph/padding.cc Prover",
-    "db/history.h History",
     "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
 )
