@@ -21,7 +21,6 @@ SUFFIXES = (".h", ".hpp", ".cc", ".cpp")
 EXCEPTIONS = (
     "compiler/graph/grouping.cc Grouper",
     "compiler/graph/onnx/node_importer.h NodeImporter",
-    "compiler/graph/padding.cc Prover",
     "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
 )
