@@ -103,7 +103,7 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
   if (flags.json) {
-    WriteDocument(session.out, "history_info", InfoJson(info));
+    WriteDocument(session.out, {"history_info", 2}, InfoJson(info));
   } else {
     PrintInfo(session.out, info);
   }
@@ -113,7 +113,7 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const CheckReport report, CheckHistory(flags.history, CompilerHooks()));
   if (flags.json) {
-    WriteDocument(session.out, "history_check",
+    WriteDocument(session.out, {"history_check", 2},
                   {{"ok", report.ok()}, {"record_count", report.records}, {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
@@ -172,7 +172,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
-    WriteDocument(session.out, "history_export", {{"record_count", report.records}, {"damaged", report.damaged}});
+    WriteDocument(session.out, {"history_export", 2}, {{"record_count", report.records}, {"damaged", report.damaged}});
   } else {
     session.out << "exported " << Count(report.records, "record") << " to " << flags.out << "\n";
   }
@@ -198,7 +198,7 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
                    ImportJson(*history, from, from_file ? flags.file : "standard input", options));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
-    WriteDocument(session.out, "history_import",
+    WriteDocument(session.out, {"history_import", 1},
                   {{"lines", report.lines},
                    {"added", report.added},
                    {"known", report.known},
@@ -215,7 +215,7 @@ absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto to, History::Open(flags.to, HistoryMode::kCreate));
   ASSIGN_OR_RETURN(const CopyReport report, CopyHistory(*from, *to));
   if (flags.json) {
-    WriteDocument(session.out, "history_copy",
+    WriteDocument(session.out, {"history_copy", 1},
                   {{"added", report.records.added},
                    {"known", report.records.known},
                    {"updated", report.records.updated},
@@ -231,7 +231,7 @@ absl::Status RunPrune(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
   ASSIGN_OR_RETURN(const PruneReport report, PruneHistory(*history, flags.keep, flags.out));
   if (flags.json) {
-    WriteDocument(session.out, "history_prune",
+    WriteDocument(session.out, {"history_prune", 1},
                   {{"kept", report.kept},
                    {"dropped", report.dropped},
                    {"bytes_before", report.bytes_before},
@@ -267,10 +267,9 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
       ->capture_default_str()
       ->check(OneOf({kJsonLines, kT4}));
   write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
-  write->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
-      ->type_name("KEY");
-  write->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
+  AddTargetFilter(write, &flags->target);
+  AddWorkloadFilter(write, &flags->workload);
+  AddNetworkFilter(write, &flags->model);
   write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
   write->add_flag("--with-host", flags->with_host,
                   "Include the name of the host that measured, which is left out otherwise");
