@@ -3,7 +3,7 @@
 //
 // A record that Append has returned an id for survives the death of the process and a power cut (WAL with
 // synchronous=FULL). A file that is damaged, of a newer version, of another program or no database is refused with one
-// sentence that names it and the way out, and is left as it is.
+// sentence that names it and says how to fix it, and is left as it is.
 #pragma once
 
 #include <chrono>

@@ -101,7 +101,7 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
 // "record 17: ...", "records 17 to 20 cannot be read: ...". REQUIRES: item.record is not OK.
 std::string DescribeDamage(const RecordScan::Item& item);
 
-// "No such record" and the like, with the way out.
+// The error of a record that is not there, which says how to find those that are.
 absl::Status NoSuchRecord(const std::string& path, int64_t id);
 
 }  // namespace diapason
