@@ -31,6 +31,8 @@
 namespace diapason {
 namespace {
 
+constexpr DocumentSchema kRunSchema{"run", 2};
+
 struct RunFlags {
   std::string package, output_dir;
   std::vector<std::string> inputs;       // NAME=FILE
@@ -207,12 +209,12 @@ Json JsonOf(const RunReport& report) {
 
 void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
   if (reports.front().sizes.empty()) {
-    WriteDocument(out, "run", JsonOf(reports.front()));
+    WriteDocument(out, kRunSchema, JsonOf(reports.front()));
     return;
   }
   Json plans = Json::array();
   for (const RunReport& report : reports) plans.push_back(JsonOf(report));
-  WriteDocument(out, "run", {{"plans", plans}});
+  WriteDocument(out, kRunSchema, {{"plans", plans}});
 }
 
 void PrintBench(std::ostream& out, const RunReport& report) {
@@ -378,7 +380,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
             "(default 0.001, 0.01 for "
             "float16, 0.05 for bfloat16); integers must be equal");
   AddBenchFlags(command, flags.get());
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunRun(*flags, session); }; });
 }
 

@@ -106,11 +106,11 @@ int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
 SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draft)
     : name_(std::move(name)),
       rewrite_(std::move(rewrite)),
-      loses_digits_(draft.rounds_factors() || LosesDigits(rewrite_)),
-      preferred_fallback_(draft.preferred_fallback()),
+      loses_digits_(draft.traits().rounds_factors || LosesDigits(rewrite_)),
+      preferred_fallback_(draft.traits().preferred_fallback),
       steps_(draft.steps()),
-      holes_(draft.holes()),
-      tilings_(draft.tilings()),
+      holes_(draft.parameters().holes()),
+      tilings_(draft.parameters().tilings()),
       skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
   const std::vector<int>& roots = model_->roots();

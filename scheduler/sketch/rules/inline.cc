@@ -12,15 +12,15 @@ class Inline : public SketchRule {
   std::string name() const override { return "inline"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!draft.IsInjective(stage) || draft.state().is_output(stage)) return Answer::kSkip;
+    if (!IsInjective(draft.state(), stage) || draft.state().is_output(stage)) return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;
-    if (draft.IsBound(stage)) return Answer::kSkip;
+    if (IsBound(draft.state(), stage)) return Answer::kSkip;
     const std::vector<int> consumers = draft.state().Consumers(stage);
     bool read_again = consumers.size() > 1;
     for (int consumer : consumers) read_again |= draft.state().stage(consumer).op.reduces();
-    if (!draft.gpu() && read_again && draft.IsExpensive(stage)) return Answer::kSkip;
-    return draft.IsLongPlace(stage) || GrowsTooLarge(draft, stage) ? Answer::kSkip : Answer::kApplyAndSkipRest;
+    if (!draft.gpu() && read_again && IsExpensive(draft.state(), stage)) return Answer::kSkip;
+    return IsLongPlace(draft.state(), stage) || GrowsTooLarge(draft, stage) ? Answer::kSkip : Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
