@@ -156,15 +156,19 @@ void CpuLoops::CountGuards(const Source& source, int id) {
   for (size_t a = 0; a < stage.op.axes.size(); ++a) {
     int64_t last = 0;
     double rows = 1;
+    bool lanes = false;
     for (const Term& t : source.bounds.stages[id].axis_terms[a]) {
       const int place = PlaceOf(t.stage, t.loop);
       const int64_t extent = source.bounds.stages[t.stage].extent[t.loop];
       if (t.coefficient > 0) last += t.coefficient * (extent - 1);
       const bool lane = lanes_ > 1 && place == 0;
+      lanes |= lane;
       if (place >= 0 && place < static_cast<int>(body_) && !lane) rows *= static_cast<double>(extent);
     }
-    const auto extent = static_cast<double>(stage.op.axes[a].extent);
-    if (last >= stage.op.axes[a].extent) guards_ += rows * std::min(1.0, rows / extent);
+    if (last < stage.op.axes[a].extent) continue;
+    lanes_beyond_ |= lanes && stage.op.axes[a].extent % static_cast<int64_t>(lanes_) != 0;
+    rows_beyond_ |= !lanes;
+    guards_ += rows * std::min(1.0, rows / static_cast<double>(stage.op.axes[a].extent));
   }
 }
 
@@ -202,6 +206,16 @@ double CpuLoops::Elements(size_t access, size_t loops) const {
   double product = 1;
   for (const Dim& dim : operand.dims) product *= CountOf(dim, loops);
   return std::min(product, Reads(operand, loops));
+}
+
+double CpuLoops::Divided() const {
+  double elements = 0;
+  for (size_t a = 0; a < operands_.size(); ++a) {
+    const auto& dims = operands_[a].dims;
+    const bool divided = std::any_of(dims.begin(), dims.end(), [](const Dim& dim) { return !dim.affine; });
+    if (divided && operands_[a].lanes == LaneAccess::kSame) elements += Elements(a, body_);
+  }
+  return elements;
 }
 
 // Rows that are read as a whole lie behind each other.
