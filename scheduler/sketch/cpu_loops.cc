@@ -90,24 +90,21 @@ void CpuLoops::AddOperand(const Source& source, const Access& access) {
     operand.dims.push_back({access.dims[d].affine, static_cast<double>(producer.op.axes[d].extent), {}});
     AddSteps(source, access, d, &operand);
   }
-  operand.crowd = CrowdOf(operand, source.bounds.stages[access.producer].buffer);
-  operands_.push_back(std::move(operand));
-}
-
-double CpuLoops::CrowdOf(const Operand& operand, const std::vector<int64_t>& buffer) const {
   double rows = 1;
   int64_t distance = 0, stride = 1;  // of the innermost dimension that moves in a pass, and of dimensions
+  const std::vector<int64_t>& buffer = source.bounds.stages[access.producer].buffer;
   for (size_t d = operand.dims.size(); d-- > 0;) {
     const double count = CountOf(operand.dims[d], body_);
-    if (!operand.dims[d].affine) return 1;  // they lie behind each other as a rule
     if (count > 1 && d + 1 < operand.dims.size()) {
       if (distance == 0) distance = stride * static_cast<int64_t>(operand.bytes);
       rows *= count;
     }
     stride *= d < buffer.size() ? buffer[d] : static_cast<int64_t>(operand.dims[d].whole);
   }
-  const int64_t places = kPageBytes / std::gcd(distance, kPageBytes);
-  return distance == 0 ? 1 : rows / static_cast<double>(places);
+  // Places that divisions make lie behind each other as a rule.
+  const bool affine = std::all_of(operand.dims.begin(), operand.dims.end(), [](const Dim& dim) { return dim.affine; });
+  if (affine && distance > 0) operand.crowd = rows * static_cast<double>(std::gcd(distance, kPageBytes)) / kPageBytes;
+  operands_.push_back(std::move(operand));
 }
 
 // The loops that move a dimension of an operand.

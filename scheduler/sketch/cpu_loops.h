@@ -90,7 +90,6 @@ class CpuLoops {
   void CountGuards(const Source& source, int stage);
   int PlaceOf(int stage, int loop) const;
   void AddSums(const Source& source, int stage);
-  double CrowdOf(const Operand& operand, const std::vector<int64_t>& buffer) const;
   double Lines(const Operand& operand, size_t loops, double most_rows) const;  // bytes of the lines of 64 bytes
   void AddSteps(const Source& source, const Access& access, size_t d, Operand* operand) const;
   double CountOf(const Dim& dim, size_t loops) const;
