@@ -81,6 +81,7 @@ class CpuLoops {
     double most;        // elements that there are: of the tensor, or the part of it that is computed at a loop
     double crowd;       // rows of a pass that fall onto the same place of 4 KiB
     absl::InlinedVector<Dim, 5> dims;
+    bool quotients;  // of lanes, in dimensions before the last
   };
 
   void AddLoop(const Source& source, int stage, int loop);
