@@ -29,6 +29,8 @@ Access::Dim AffineDim(const StageState& reader, const Expr& index) {
       if (reader.axis(a).var.get() == term.get()) axis = a;
     if (axis < 0) {
       dim.affine = false;
+      for (int a = 0; a < reader.axis_count(); ++a)
+        if (UsesVar(index, reader.axis(a).var.get())) dim.moved_by.push_back(a);
       return dim;
     }
     dim.axes.emplace_back(axis, coefficient);

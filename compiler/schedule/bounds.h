@@ -20,6 +20,7 @@ struct Access {
     bool affine = true;
     int64_t constant = 0;
     absl::InlinedVector<std::pair<int, int64_t>, 4> axes;  // axis of the reader (spatial, then reduce), coefficient
+    absl::InlinedVector<int, 4> moved_by;                  // not affine: axes of the reader that it depends on
   };
   int reader = -1, producer = -1;
   std::vector<Dim> dims;

@@ -135,12 +135,20 @@ int BindConstantReduction(Draft* draft, int stage, int32_t width) {
   return pieces[0];
 }
 
+constexpr int64_t kColoursOfPixel = 8, kRowsForAll = 64;
+
+int64_t ElementsOf(const StageState& stage, const std::vector<int>& axes) {
+  int64_t product = 1;
+  for (int axis : axes) product *= stage.axis(axis).extent;
+  return product;
+}
+
 int BindCpu(Draft* draft, int stage, const std::string& prefix) {
   std::vector<int> axes = SpatialAxes(draft->state(), stage);
   if (axes.empty()) return -1;
   const int64_t row = draft->state().stage(stage).op.axes.back().extent;
   const int32_t widest = draft->context().facts.vector_bytes / 4;
-  const StageState& state = draft->state().stage(stage);
+  const StageState state = draft->state().stage(stage);  // loops are added below
   if (state.prologue && state.op.reduces() && axes.size() > 1 && row % widest == 0)
     return BindConstantReduction(draft, stage, widest);
   const int32_t preferred = static_cast<int32_t>(std::min<int64_t>(widest, row));
@@ -149,10 +157,14 @@ int BindCpu(Draft* draft, int stage, const std::string& prefix) {
   Factor width =
       draft->state().stage(stage).prologue ? Factor::Of(1) : draft->OptionHole(prefix + ".vector", widths, preferred);
   const std::vector<int> pieces = draft->Split(stage, axes.back(), {width});
-  // Rows over threads; the pieces of a row stay together unless there are no rows.
+  // Rows over threads; the pieces of a row stay together unless there are no rows. Short rows (the colours of pixels)
+  // are side by side in a loop of their own, so that places are not divided into axes for each of them.
   int attach = -1;
   if (axes.size() > 1) {
     axes.pop_back();
+    if (row < kColoursOfPixel && axes.size() > 1 &&
+        ElementsOf(state, axes) / state.axis(axes.back()).extent >= kRowsForAll)
+      axes.pop_back();
     const int outer = draft->Fuse(stage, axes);
     draft->Annotate(stage, outer, Annotation::kParallel);
     attach = pieces[0];
