@@ -96,12 +96,12 @@ class Components {
 
 class CutFinder {
  public:
-  explicit CutFinder(const Network& network) : network_(network) {}
+  explicit CutFinder(const Network& network) : network_(network), facts_(network) {}
 
   absl::StatusOr<Cuts> Find() {
-    cuts_.usual = UsualWays(network_);
+    cuts_.usual = UsualWays(facts_);
     ASSIGN_OR_RETURN(cuts_.partition, PartitionInWays(network_, cuts_.usual));
-    usual_ = GroupNodes(network_, cuts_.usual);
+    usual_ = GroupNodes(facts_, cuts_.usual);
     usual_set_ = SetOf(usual_.groups);
     FindRegions();
     std::vector<Task> tasks;
@@ -125,7 +125,7 @@ class CutFinder {
     ++cuts_.groupings;
     Ways all = cuts_.usual;
     for (const auto& [node, way] : change.ways) all[node] = way;
-    const Grouping other = GroupNodes(network_, all);
+    const Grouping other = GroupNodes(facts_, all);
     change.removed = Without(usual_.groups, SetOf(other.groups));
     change.added = Without(other.groups, usual_set_);
     return change;
@@ -344,6 +344,7 @@ class CutFinder {
   }
 
   const Network& network_;
+  const GroupingFacts facts_;
   Cuts cuts_;
   Grouping usual_;
   GroupSet usual_set_;
