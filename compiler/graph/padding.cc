@@ -29,12 +29,40 @@ bool Grows(const Blocks& blocks) {
 
 int64_t Normal(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
 
+// Integers that say where their own row is: `step` times the row on `axis`, plus `lower` to `upper`. An index into
+// rows of `step` elements is one.
+struct PlaceInRow {
+  size_t axis = 0;
+  int64_t step = 0;
+  double lower = 0, upper = 0;
+};
+
+// Of a constant, where its elements are so on the one axis that grows.
+std::optional<PlaceInRow> PlaceOfConstant(const Array& constant, const Blocks& blocks) {
+  if (IsFloat(constant.dtype) || std::count(blocks.begin(), blocks.end(), 0) + 1 != std::ssize(blocks))
+    return std::nullopt;
+  const size_t axis = std::find_if(blocks.begin(), blocks.end(), [](int64_t b) { return b > 0; }) - blocks.begin();
+  const int64_t inner = std::accumulate(constant.shape.begin() + static_cast<int64_t>(axis) + 1, constant.shape.end(),
+                                        blocks[axis], std::multiplies<>());
+  const int64_t extent = constant.shape[axis] / blocks[axis], n = constant.elements();
+  if (extent < 2) return std::nullopt;
+  PlaceInRow place{axis, constant.int_at(inner) - constant.int_at(0), static_cast<double>(constant.int_at(0)),
+                   static_cast<double>(constant.int_at(0))};
+  for (int64_t e = 0; e < n; ++e) {
+    const auto rest = static_cast<double>(constant.int_at(e) - e / inner % extent * place.step);
+    place.lower = std::min(place.lower, rest);
+    place.upper = std::max(place.upper, rest);
+  }
+  return place;
+}
+
 // What is known of a tensor of the first network.
 struct Fact {
   Blocks blocks;
   std::vector<PaddedValue> padded;  // by axis; of those that grow
   ValueRange range;
   std::optional<double> uniform;  // of a constant
+  std::optional<PlaceInRow> place;
 };
 
 class Prover {
@@ -114,6 +142,7 @@ class Prover {
     RETURN_IF_ERROR(CompareConstants(a_.tensor(a), *b_.tensor(b).data, fact.blocks));
     fact.uniform = UniformValue(*a_.tensor(a).data);
     fact.range = RangeOf(*a_.tensor(a).data);
+    fact.place = PlaceOfConstant(*a_.tensor(a).data, fact.blocks);
     for (size_t d = 0; d < fact.blocks.size(); ++d)
       if (fact.blocks[d] > 0) fact.padded[d] = PaddedValueOf(*a_.tensor(a).data, fact.blocks, d, question_.least);
     return absl::OkStatus();
@@ -183,7 +212,22 @@ class Prover {
     // Where nothing is padded, what is finite without padding is what it is with it.
     const bool finite = std::all_of(ranges.begin(), ranges.end(), [](const ValueRange& r) { return r.finite(); });
     if (!grows && finite && !range.finite()) range = ValueRange::Finite();
+    facts_[node.output].place = PlaceOfResult(node);
     return grows ? FollowGrowing(node, other) : absl::OkStatus();
+  }
+
+  // Copies, and the sum with a tensor whose bounds are known.
+  std::optional<PlaceInRow> PlaceOfResult(const Node& node) const {
+    if (node.op == "cast" || node.op == "identity") return FactOf(node.inputs[0]).place;
+    if (node.op != "add" || IsFloat(a_.tensor(node.output).type.dtype)) return std::nullopt;
+    const int first = FactOf(node.inputs[0]).place.has_value() ? 0 : 1;
+    const Fact &placed = FactOf(node.inputs[first]), &other = FactOf(node.inputs[1 - first]);
+    if (!placed.place.has_value() || other.place.has_value()) return std::nullopt;
+    PlaceInRow sum = *placed.place;
+    sum.axis += FactOf(node.output).blocks.size() - placed.blocks.size();
+    sum.lower += other.range.lower;
+    sum.upper += other.range.upper;
+    return sum;
   }
 
   absl::Status FollowGrowing(const Node& node, const Node& other) {
@@ -569,16 +613,24 @@ class Prover {
     return absl::OkStatus();
   }
 
-  // Constant indices into a growing axis: those at real places point to real elements. Tells of
-  // each axis of the indices whether every element points to its own place there. Where indices have several
+  // Indices into a growing axis, constant or places in their own rows: those at real places point to real elements.
+  // Tells of each axis of the indices whether every element points to its own place there. Where indices have several
   // components, only that one is looked at.
   absl::StatusOr<std::vector<bool>> CheckIndices(const Node& node, int64_t components, int64_t component,
                                                  int64_t block) const {
     const Tensor& indices = a_.tensor(node.inputs[1]);
     const absl::Status refusal =
         Refuse(absl::StrCat(Name(node), " takes elements from places on '", question_.symbol, "' that may be padding"));
-    if (!indices.constant()) return refusal;
     const Blocks& blocks = FactOf(node.inputs[1]).blocks;
+    if (!indices.constant()) {
+      const std::optional<PlaceInRow>& place = FactOf(node.inputs[1]).place;
+      const bool own = components == 1 && place.has_value() && place->step == block && place->lower >= 0 &&
+                       place->upper < static_cast<double>(block);
+      if (!own) return refusal;
+      std::vector<bool> own_row(blocks.size(), false);
+      own_row[place->axis] = true;
+      return own_row;
+    }
     const Array& values = *indices.data;
     Shape index(values.shape.size(), 0);
     std::vector<bool> own_place(values.shape.size(), true);
