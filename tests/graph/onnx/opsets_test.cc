@@ -284,6 +284,22 @@ TEST(Opsets, HardmaxHasNoOneWhereNanComesFirst) {
   }
 }
 
+// As in ONNX Runtime: a slope that is no finite number changes negative elements alone.
+TEST(Opsets, SlopesOfPReluCountForNegativeElementsAlone) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  for (float slope : {kNan, kInfinity, 0.5f}) {
+    ModelBuilder model(16);
+    model.Input("x", {5}).Initializer("slope", Floats({1}, {slope}));
+    auto network = model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y").Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    auto outputs = EvaluateNetwork(*network, {Floats({5}, {-2, 0, 2, kNan, kInfinity})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Array &got = (*outputs)[0], want = Floats({5}, {-2 * slope, 0, 2, kNan, kInfinity});
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_TRUE(std::isnan(want.at(i)) ? std::isnan(got.at(i)) : got.at(i) == want.at(i)) << slope << " " << i;
+  }
+}
+
 TEST(Opsets, ConstantsComeInAllForms) {
   struct Form {
     const char* attribute;
