@@ -300,6 +300,33 @@ TEST(Opsets, SlopesOfPReluCountForNegativeElementsAlone) {
   }
 }
 
+// As in ONNX Runtime, where ONNX would have a scale of 0.
+TEST(Opsets, ZerosAreQuantizedByAScaleOfOne) {
+  ModelBuilder model(11);
+  model.Input("x", {3}).Node("DynamicQuantizeLinear", {"x"}, {"q", "scale", "zero"});
+  auto network = model.Output("q", DType::kUint8).Output("scale").Output("zero", DType::kUint8).Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  auto outputs = EvaluateNetwork(*network, {Floats({3}, {0, 0, 0})});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[1].at(0), 1);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ((*outputs)[0].int_at(i), 0);
+  EXPECT_EQ((*outputs)[2].int_at(0), 0);
+}
+
+// log(e^-0.432 + e^-1.116): the logarithm of what is left and -0.432 differ by 0.02.
+TEST(Opsets, LogarithmsOfSumsOfHalvesAreTakenInFloat32) {
+  Array x(DType::kFloat16, {2});
+  x.set(0, -0.43212890625);
+  x.set(1, -1.1162109375);
+  ModelBuilder model(13);
+  model.Input("x", {2}, DType::kFloat16).Node("ReduceLogSumExp", {"x"}, {"y"}, {{"keepdims", int64_t{0}}});
+  auto network = model.Output("y", DType::kFloat16).Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  auto outputs = EvaluateNetwork(*network, {x});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_NEAR((*outputs)[0].at(0), std::log(std::exp(-0.43212890625) + std::exp(-1.1162109375)), 2e-5);
+}
+
 TEST(Opsets, ConstantsComeInAllForms) {
   struct Form {
     const char* attribute;
