@@ -536,24 +536,6 @@ class Grouper {
   Grouping result_;
 };
 
-// How many kernels there are, then how many elements they write.
-std::pair<int64_t, int64_t> EffortOf(const Network& network, const Grouping& grouping) {
-  std::pair<int64_t, int64_t> effort;
-  for (const Group& group : grouping.groups) {
-    const int written = group.nodes.empty() ? group.copied : network.nodes[group.nodes.back()].output;
-    ++effort.first;
-    effort.second += network.tensors[written].type.elements();
-  }
-  return effort;
-}
-
-std::vector<int> ConcatsThatCanBeInPlace(const Grouping& grouping) {
-  std::vector<int> nodes;
-  for (const Fork& fork : grouping.forks)
-    if (fork.other == Way::kInPlace) nodes.push_back(fork.node);
-  return nodes;
-}
-
 }  // namespace
 
 GroupingFacts::GroupingFacts(const Network& network)
@@ -570,26 +552,5 @@ GroupingFacts::GroupingFacts(const Network& network)
 }
 
 Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways) { return Grouper(facts, ways).Run(); }
-
-Ways UsualWays(const GroupingFacts& facts) {
-  const Network& network = facts.network;
-  Ways ways;
-  Grouping best = GroupNodes(facts, ways);
-  std::vector<int> open = ConcatsThatCanBeInPlace(best);
-  for (size_t i = 0; i < open.size(); ++i) {
-    const int n = open[i];
-    if (network.nodes[n].inputs.size() < 2) continue;
-    Ways tried = ways;
-    tried[n] = Way::kInPlace;
-    Grouping grouping = GroupNodes(facts, tried);
-    if (!(EffortOf(network, grouping) < EffortOf(network, best))) continue;
-    ways = std::move(tried);
-    best = std::move(grouping);
-    // One in place may allow the next one.
-    open = ConcatsThatCanBeInPlace(best);
-    i = std::upper_bound(open.begin(), open.end(), n) - open.begin() - 1;
-  }
-  return ways;
-}
 
 }  // namespace diapason

@@ -63,7 +63,4 @@ struct GroupingFacts {
 // kUsual for a concatenation is kKernel.
 Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways);
 
-// Concatenations in place where that leaves fewer kernels, or as many that write less.
-Ways UsualWays(const GroupingFacts& facts);
-
 }  // namespace diapason

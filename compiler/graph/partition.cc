@@ -9,6 +9,7 @@
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_name.h"
 #include "compiler/graph/task_table.h"
+#include "compiler/graph/usual_ways.h"
 
 namespace diapason {
 namespace {
