@@ -369,6 +369,18 @@ TEST(Padding, AnElementOfTheOwnRowMayBeChosen) {
   const std::string refused = "node 'gather_4' (gather) takes elements from places on 'batch' that may be padding";
   EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3, 4); }), refused);  // of other rows
   EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 4, 5); }), refused);  // of the next row, sometimes
+  const auto wraps = [](int64_t n) {
+    GraphBuilder b;
+    Array rows(DType::kInt64, {n});
+    for (int64_t i = 0; i < n; ++i) rows.set_int(i, 100 * i);
+    const int label = b.Op("arg_max", {b.In({n, 4})}, {{"axis", int64_t{1}}});
+    const int index = b.Op("add", {b.Op("reshape", {label}, {{"shape", Ints{n}}}), b.n.AddConstant("rows", rows)});
+    const int narrow = b.Op("cast", {index}, {{"to", std::string("int8")}});
+    const int wide = b.Op("cast", {narrow}, {{"to", std::string("int64")}});
+    return b.Out({b.Op("gather", {b.In({100 * n}), wide})});
+  };
+  EXPECT_EQ(WhyNot(wraps),  // 100 * 2 is no int8
+            "node 'gather_5' (gather) takes elements from places on 'batch' that may be padding");
 }
 
 }  // namespace
