@@ -88,7 +88,8 @@ TEST(Padding, RegionsAreReadApart) {
     GraphBuilder b;
     const int x = b.In({images, 2, 5, 5}), corners = b.In({regions, 4});
     const int of = b.n.AddConstant("of", Array(DType::kInt64, {regions}));
-    return b.Out({b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{2}}})});
+    return b.Out({b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{2}}}),
+                  b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{0}}})});
   };
   ExpectHarmless([&](int64_t n) { return make(1, n); });
   EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3); }),
@@ -350,6 +351,36 @@ TEST(Padding, FixedPlacesMustBeRealAtEverySize) {
   const std::string refused = "node 'gather_0' (gather) takes elements from places on 'seq' that may be padding";
   EXPECT_EQ(WhyNot(take(3), kSequence), refused);
   EXPECT_EQ(WhyNot(take(-1), kSequence), refused);
+}
+
+// The mask of each box's class, as the older exporter of PyTorch writes x[arange(n), labels].
+TEST(Padding, AnElementOfTheOwnRowMayBeChosen) {
+  const auto make = [](int64_t n, int64_t step, int64_t classes) {
+    GraphBuilder b;
+    const int masks = b.Op("reshape", {b.In({n, 4, 3})}, {{"shape", Ints{4 * n, 3}}});
+    Array rows(DType::kInt64, {n});
+    for (int64_t i = 0; i < n; ++i) rows.set_int(i, step * i);
+    const int label = b.Op("arg_max", {b.In({n, classes})}, {{"axis", int64_t{1}}});
+    const int index = b.Op("add", {b.Op("reshape", {label}, {{"shape", Ints{n}}}), b.n.AddConstant("rows", rows)});
+    return b.Out({b.Op("gather", {masks, index})});
+  };
+  ExpectHarmless([&](int64_t n) { return make(n, 4, 4); });
+  EXPECT_EQ(Prove([&](int64_t n) { return make(n, 4, 4); }, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
+  const std::string refused = "node 'gather_4' (gather) takes elements from places on 'batch' that may be padding";
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3, 4); }), refused);  // of other rows
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 4, 5); }), refused);  // of the next row, sometimes
+  const auto wraps = [](int64_t n) {
+    GraphBuilder b;
+    Array rows(DType::kInt64, {n});
+    for (int64_t i = 0; i < n; ++i) rows.set_int(i, 100 * i);
+    const int label = b.Op("arg_max", {b.In({n, 4})}, {{"axis", int64_t{1}}});
+    const int index = b.Op("add", {b.Op("reshape", {label}, {{"shape", Ints{n}}}), b.n.AddConstant("rows", rows)});
+    const int narrow = b.Op("cast", {index}, {{"to", std::string("int8")}});
+    const int wide = b.Op("cast", {narrow}, {{"to", std::string("int64")}});
+    return b.Out({b.Op("gather", {b.In({100 * n}), wide})});
+  };
+  EXPECT_EQ(WhyNot(wraps),  // 100 * 2 is no int8
+            "node 'gather_5' (gather) takes elements from places on 'batch' that may be padding");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -124,14 +125,20 @@ absl::Status FollowSlice(PaddingFacts& facts, const Node& node, const Node& twin
   return absl::OkStatus();
 }
 
-// Fails unless indices into an axis that grows by `block` are constant, and those at real places point to real
-// elements. Returns for each axis of the indices whether every element points to its own place there. Where indices
-// have several components, only that one is looked at.
+// Fails unless indices into an axis that grows by `block` are constant or places in their own rows, and those at real
+// places point to real elements. Returns for each axis of the indices whether every element points to its own place
+// there. Where indices have several components, only that one is looked at.
 absl::StatusOr<std::vector<bool>> CheckPlaces(const PaddingFacts& facts, const Node& node, int64_t components,
                                               int64_t component, int64_t block) {
   const Tensor& indices = facts.network().tensor(node.inputs[1]);
-  if (!indices.constant()) return MayBePadding(facts, node);
   const RowBlocks& blocks = facts.of(node.inputs[1]).blocks;
+  if (!indices.constant()) {
+    const std::optional<PlaceInRow>& place = facts.of(node.inputs[1]).place;
+    if (components != 1 || !place.has_value() || !place->IsOfRowsOf(block)) return MayBePadding(facts, node);
+    std::vector<bool> own_row(blocks.size(), false);
+    own_row[place->axis] = true;
+    return own_row;
+  }
   const Array& values = *indices.data;
   std::vector<int64_t> index(values.shape.size(), 0);
   std::vector<bool> own_place(values.shape.size(), true);
