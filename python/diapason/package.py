@@ -28,6 +28,10 @@ class Port:
     shape: tuple[int, ...]
     symbols: tuple[str | None, ...]
 
+    def _text(self) -> str:
+        extents = [str(extent) if extent >= 0 else symbol or "?" for extent, symbol in zip(self.shape, self.symbols)]
+        return f"{self.name} {self.dtype}" + (f" {'x'.join(extents)}" if extents else "")
+
 
 class Package:
     """A network that was built for a device, with its weights and kernels loaded. Made by :func:`diapason.load`.
@@ -155,7 +159,8 @@ class Package:
         return [values[name] for name in names]
 
     def __repr__(self) -> str:
-        return f"<diapason.Package {self.network} for {self.target}, from {self._path!r}>"
+        takes, gives = (", ".join(port._text() for port in ports[:3]) + (", ..." if len(ports) > 3 else "") for ports in (self._inputs, self._outputs))
+        return f"<diapason.Package {self.network} for {self.target}, from {self._path!r}: {takes} -> {gives}>"
 
 
 def load(path: str | os.PathLike[str], device: int | None = None, threads: int = 0) -> Package:
