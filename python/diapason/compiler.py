@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ else:
 
 from .model import ModelOptions, _library, _model, _warn
 from .progress_line import progress_line
-from .readable import count, duration, operations, shown, sizes_text
+from .readable import count, duration, operations, seconds_text, shown, sizes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -303,8 +304,11 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
     wanted = library.BuildOptions()
     wanted.target, wanted.out, wanted.histories, wanted.shipped_records = target, os.fspath(out), _paths(history), shipped_records
     wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
+    begun = time.monotonic()
     with progress_line(progress) as line:
-        return _build(model, wanted, options, line.warn, (lambda step: line.show(f"building: {step}")) if line.is_shown else None)
+        report = _build(model, wanted, options, line.warn, (lambda step: line.show(f"building: {step}")) if line.is_shown else None)
+        line.show(f"built {report.out} in {seconds_text(time.monotonic() - begun)}")
+        return report
 
 
 def _build(model: Any, wanted: _tuner.BuildOptions, options: ModelOptions, warn: Callable[[str], None],
