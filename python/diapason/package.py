@@ -130,6 +130,11 @@ class Package:
         """As :meth:`run` of a package with fixed shapes, on memory at these addresses: of the host if `gpu` is -1, else of that GPU."""
         self._package.run_at(inputs, outputs, gpu, stream)
 
+    def _run_tensors(self, inputs: list[Any], stream: int) -> list[Any]:
+        """As :meth:`run` of tensors of PyTorch that need no gradients."""
+        from_dlpack = sys.modules["torch"].from_dlpack
+        return [from_dlpack(result) for result in self._package.run(inputs, None, stream)]
+
     def _check_types_of_numpy(self, example: Any) -> None:
         """Before a run, whose outputs could not be handed over."""
         if not _becomes_numpy(example) or _bfloat16_of_numpy() is not None:
