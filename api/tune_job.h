@@ -23,7 +23,7 @@ struct TuneJob {
   ::diapason::ImportLimits import;
   std::string history;
   std::vector<std::string> without;  // algorithms to leave out of the search
-  // What the history knows the run by: a later one of the same name goes on from it.
+  // What the history knows the run by: a later one of the same name resumes it.
   std::string name;
   const std::atomic<bool>* stop = nullptr;
   // The devices are this host's: libraries that it lacks are left out of the search.

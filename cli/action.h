@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 
 namespace diapason {
 
@@ -23,7 +24,7 @@ template <typename Flags>
 CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<Flags>& flags,
                     const std::type_identity_t<Action<Flags>>& added) {
   CLI::App* action = command->add_subcommand(added.name, added.help);
-  action->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(action, &flags->json);
   action->callback([&chosen, flags, body = added.body] {
     chosen = [flags, body](Session& session) { return body(*flags, session); };
   });

@@ -105,7 +105,7 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
   } else {
     for (const api::BuiltPlan& plan : built.plans) report["plans"].push_back(JsonOf(plan));
   }
-  WriteDocument(out, "build", report);
+  WriteDocument(out, {"build", 2}, report);
 }
 
 // "12 tasks, 3 with the best record, ...".
@@ -231,7 +231,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
                     "Do not run the network to compare it with the reference implementation");
   command->add_flag("--verbose", flags->verbose,
                     "Warn of each task without a verified record, instead of how many these are");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
 }
 

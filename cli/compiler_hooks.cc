@@ -5,6 +5,7 @@
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/serialize.h"
+#include "db/integrity.h"
 #include "scheduler/candidate.h"
 
 namespace diapason {

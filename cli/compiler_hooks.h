@@ -2,6 +2,7 @@
 #pragma once
 
 #include "db/history.h"
+#include "db/integrity.h"
 
 namespace diapason {
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
+#include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/runtime/device.h"
 #include "service/target.h"
@@ -43,7 +44,7 @@ void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
                        {"l2_bytes_per_s", f.l2_bandwidth},
                        {"launch_us", f.launch_seconds * 1e6}});
   }
-  WriteDocument(out, "devices", {{"devices", devices}});
+  WriteDocument(out, {"devices", 2}, {{"devices", devices}});
 }
 
 void PrintDevice(std::ostream& out, const DeviceListing& listing) {
@@ -80,7 +81,7 @@ void PrintDevice(std::ostream& out, const DeviceListing& listing) {
 void AddDevices(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("devices", "List the targets that this machine can measure on");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "One JSON document instead of text");
+  AddJsonFlag(command, json.get());
   command->callback([&chosen, json] {
     chosen = [json](Session& session) {
       const std::vector<DeviceListing> listings = ListDevices();

@@ -11,8 +11,14 @@
 
 namespace diapason {
 
+// NAME and VERSION.
+struct DocumentSchema {
+  const char* name;
+  int version;
+};
+
 // `fields` is an object. Text that is no UTF-8 is printed with replacement characters.
-void WriteDocument(std::ostream& out, const std::string& name, const Json& fields);
+void WriteDocument(std::ostream& out, const DocumentSchema& schema, const Json& fields);
 
 // Null for a value that is not there.
 template <typename T>

@@ -149,7 +149,7 @@ absl::StatusOr<Explanation> ExplanationOf(const ExplainFlags& flags, Session& se
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const Explanation explanation, ExplanationOf(flags, session));
   if (flags.json) {
-    WriteDocument(session.out, "explanation", ExplanationJson(explanation));
+    WriteDocument(session.out, {"explanation", 2}, ExplanationJson(explanation));
   } else {
     PrintText(session.out, explanation, flags.show);
   }
@@ -192,7 +192,7 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kParts), std::end(kParts))))
       ->type_name("PARTS");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunExplain(*flags, session); }; });
 }
 

@@ -275,4 +275,36 @@ void AddMaskFlag(CLI::App* command, std::string* mask) {
       ->type_name("INPUT");
 }
 
+void AddJsonFlag(CLI::App* command, bool* json) {
+  command->add_flag("--json", *json, "One JSON document instead of text");
+}
+
+void AddJsonFlagBesideProgress(CLI::App* command, bool* json) {
+  command->add_flag("--json", *json, "One JSON document on stdout; progress goes to stderr");
+}
+
+void AddTargetFilter(CLI::App* command, std::string* target) {
+  command->add_option("--target", *target, "Only records of this target")->type_name("TARGET");
+}
+
+void AddWorkloadFilter(CLI::App* command, std::string* workload) {
+  command->add_option("--workload", *workload, "Only this workload: its key, or the key's beginning")->type_name("KEY");
+}
+
+void AddNetworkFilter(CLI::App* command, std::string* network) {
+  command->add_option("--model", *network, "Only the tasks of this network")->type_name("NAME");
+}
+
+void AddTrackerFlag(CLI::App* command, std::string* tracker) {
+  command->add_option("--tracker", *tracker, "Address of the tracker; of several services the one that answers")
+      ->required()
+      ->type_name("HOST:PORT[,HOST:PORT]");
+}
+
+void AddListenFlag(CLI::App* command, std::string* listen) {
+  command->add_option("--listen", *listen, "Address to listen on; port 0 takes a free one")
+      ->required()
+      ->type_name("HOST:PORT");
+}
+
 }  // namespace diapason

@@ -48,6 +48,17 @@ void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_h
 void AddImportFlags(CLI::App* command, ImportFlags* flags);
 // --target, required. Types of the model that are a matter of the target, tf32 and mixed, become part of it.
 void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model);
+// --json. Of commands whose progress goes to stderr then: AddJsonFlagBesideProgress.
+void AddJsonFlag(CLI::App* command, bool* json);
+void AddJsonFlagBesideProgress(CLI::App* command, bool* json);
+// --target, --workload and --model of commands that read records: only those of a target, a workload, a network.
+void AddTargetFilter(CLI::App* command, std::string* target);
+void AddWorkloadFilter(CLI::App* command, std::string* workload);
+void AddNetworkFilter(CLI::App* command, std::string* network);
+// --tracker, required: whose devices are meant.
+void AddTrackerFlag(CLI::App* command, std::string* tracker);
+// --listen, required.
+void AddListenFlag(CLI::App* command, std::string* listen);
 // A check that a value is one of these; help and completions list them.
 CLI::Validator OneOf(std::vector<std::string> allowed);
 // A whole number or a decimal one within bounds; the current value is the default.

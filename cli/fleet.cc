@@ -104,7 +104,7 @@ absl::Status RunStatus(const FleetFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
   if (flags.json) {
-    WriteDocument(session.out, "fleet", FleetJson(status));
+    WriteDocument(session.out, {"fleet", 2}, FleetJson(status));
   } else {
     PrintText(session.out, status);
   }
@@ -123,12 +123,10 @@ void AddFleet(CLI::App& app, CommandBody& chosen) {
       "or less "
       "time than those of its peers.");
   auto flags = std::make_shared<FleetFlags>();
-  command->add_option("--tracker", flags->tracker, "Address of the tracker; of several services the one that answers")
-      ->required()
-      ->type_name("HOST:PORT[,HOST:PORT]");
+  AddTrackerFlag(command, &flags->tracker);
   AddNumber(command, "--wait-timeout", &flags->wait, 0,
             "Seconds to wait for a tracker that does not answer (default 5)");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   AddSecurityFlags(command, &flags->security);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunStatus(*flags, session); }; });
 }

@@ -22,6 +22,9 @@
 #include "cli/table.h"
 #include "db/copy.h"
 #include "db/history_name.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
+#include "db/prune.h"
 #include "db/t4_export.h"
 #include "service/tune_spec.h"
 
@@ -100,7 +103,7 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
   if (flags.json) {
-    WriteDocument(session.out, "history_info", InfoJson(info));
+    WriteDocument(session.out, {"history_info", 2}, InfoJson(info));
   } else {
     PrintInfo(session.out, info);
   }
@@ -108,9 +111,9 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
 }
 
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
+  ASSIGN_OR_RETURN(const CheckReport report, CheckHistory(flags.history, CompilerHooks()));
   if (flags.json) {
-    WriteDocument(session.out, "history_check",
+    WriteDocument(session.out, {"history_check", 2},
                   {{"ok", report.ok()}, {"record_count", report.records}, {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
@@ -141,7 +144,7 @@ absl::StatusOr<ExportReport> Export(History& history, const std::string& format,
   if (format == kT4) return ExportT4(history, to, {options, names_of});
   options.program = absl::StrCat("diapason ", kVersion);
   options.names = names_of;
-  return history.ExportJson(to, options);
+  return ExportJson(history, to, options);
 }
 
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {
@@ -169,7 +172,8 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   for (const std::string& damaged : report->damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
-    WriteDocument(session.out, "history_export", {{"record_count", report->records}, {"damaged", report->damaged}});
+    WriteDocument(session.out, {"history_export", 2},
+                  {{"record_count", report->records}, {"damaged", report->damaged}});
   } else {
     session.out << "exported " << Count(report->records, "record") << " to " << flags.out << "\n";
   }
@@ -192,10 +196,10 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
   options.skip_damaged = flags.skip_damaged;
   std::istream& from = from_file ? file : *session.environment.in;
   ASSIGN_OR_RETURN(const ImportReport report,
-                   history->ImportJson(from, from_file ? flags.file : "standard input", options));
+                   ImportJson(*history, from, from_file ? flags.file : "standard input", options));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
-    WriteDocument(session.out, "history_import",
+    WriteDocument(session.out, {"history_import", 1},
                   {{"lines", report.lines},
                    {"added", report.added},
                    {"known", report.known},
@@ -212,7 +216,7 @@ absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto to, History::Open(flags.to, HistoryMode::kCreate));
   ASSIGN_OR_RETURN(const CopyReport report, CopyHistory(*from, *to));
   if (flags.json) {
-    WriteDocument(session.out, "history_copy",
+    WriteDocument(session.out, {"history_copy", 1},
                   {{"added", report.records.added},
                    {"known", report.records.known},
                    {"updated", report.records.updated},
@@ -224,11 +228,11 @@ absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
+absl::Status RunPrune(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
-  ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
+  ASSIGN_OR_RETURN(const PruneReport report, PruneHistory(*history, flags.keep, flags.out));
   if (flags.json) {
-    WriteDocument(session.out, "history_prune",
+    WriteDocument(session.out, {"history_prune", 1},
                   {{"kept", report.kept},
                    {"dropped", report.dropped},
                    {"bytes_before", report.bytes_before},
@@ -264,10 +268,9 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
       ->capture_default_str()
       ->check(OneOf({kJsonLines, kT4}));
   write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
-  write->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
-      ->type_name("KEY");
-  write->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
+  AddTargetFilter(write, &flags->target);
+  AddWorkloadFilter(write, &flags->workload);
+  AddNetworkFilter(write, &flags->model);
   write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
   write->add_flag("--with-host", flags->with_host,
                   "Include the name of the host that measured, which is left out otherwise");
@@ -279,7 +282,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   CLI::App* copy = add("copy", "Add all of a history to another, which is made", RunCopy);
   copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
-  CLI::App* best = add("prune", "Keep only the best records", RunDistill);
+  CLI::App* best = add("prune", "Keep only the best records", RunPrune);
   AddWhole(best, "--keep", &flags->keep, {1, std::numeric_limits<int64_t>::max()},
            "How many of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");

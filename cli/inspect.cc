@@ -60,7 +60,7 @@ std::vector<std::pair<std::string, int64_t>> ByFrequency(const std::map<std::str
 void PrintJson(std::ostream& out, const std::string& source, const api::ModelInfo& info) {
   Json operators = Json::object();
   for (const auto& [name, count] : ByFrequency(info.operators)) operators[name] = count;
-  WriteDocument(out, "model",
+  WriteDocument(out, {"model", 1},
                 {{"kind", "model"},
                  {"model", source},
                  {"name", info.name},
@@ -113,7 +113,7 @@ Json PlanJson(const api::PackagePlanInfo& plan) {
 void PrintJson(std::ostream& out, const api::PackageInfo& info) {
   Json plans = Json::array();
   for (const api::PackagePlanInfo& plan : info.plans) plans.push_back(PlanJson(plan));
-  WriteDocument(out, "package",
+  WriteDocument(out, {"package", 2},
                 {{"kind", "package"},
                  {"package", info.path},
                  {"network", info.network},
@@ -209,7 +209,7 @@ void AddInspect(CLI::App& app, CommandBody& chosen) {
   AddSizeFlags(command, &flags->model,
                "Size of a symbolic dimension of the model, as in seq=128: shows the shapes that follow");
   AddImportFlags(command, &flags->import);
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunInspect(*flags, session); }; });
 }
 

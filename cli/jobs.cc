@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/launch_flags.h"
 #include "cli/progress.h"
@@ -30,6 +31,8 @@
 
 namespace diapason {
 namespace {
+
+constexpr DocumentSchema kJobSchema{"job", 2};
 
 struct JobFlags {
   std::string service;
@@ -205,7 +208,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
     if (job.has_progress()) view.Update(SnapshotOf(job));
   }
   if (job.has_progress()) view.Finish(SnapshotOf(job));
-  if (flags.json) WriteDocument(session.out, "job", JobJson(job));
+  if (flags.json) WriteDocument(session.out, kJobSchema, JobJson(job));
   if (!HasEnded(job) && !stop) {
     return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
                                                    "` with the same flags brings workers again"));
@@ -237,7 +240,7 @@ absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
     return Watch(*client, id, flags.job, used_up, session);
   }
   if (flags.job.json) {
-    WriteDocument(session.out, "submitted", {{"job", id}});
+    WriteDocument(session.out, {"submitted", 1}, {{"job", id}});
   } else {
     session.out << "job " << id << "\n";
   }
@@ -250,7 +253,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
   if (flags.json) {
     Json list = Json::array();
     for (const v1::Job& job : jobs) list.push_back(JobJson(job));
-    WriteDocument(session.out, "jobs", {{"jobs", list}});
+    WriteDocument(session.out, {"jobs", 2}, {{"jobs", list}});
     return absl::OkStatus();
   }
   TextTable table({{"job", true},
@@ -317,7 +320,7 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
   ASSIGN_OR_RETURN(const v1::Job job, client->Get(flags.job));
   if (flags.json) {
-    WriteDocument(session.out, "job", JobJson(job));
+    WriteDocument(session.out, kJobSchema, JobJson(job));
   } else {
     PrintJob(session.out, job);
     PrintJobTasks(session.out, job);
@@ -336,7 +339,7 @@ absl::Status RunWatch(const JobFlags& flags, Session& session) {
 
 absl::Status TellState(const v1::Job& job, const JobFlags& flags, Session& session) {
   if (flags.json) {
-    WriteDocument(session.out, "job", JobJson(job));
+    WriteDocument(session.out, kJobSchema, JobJson(job));
   } else {
     session.out << "job " << job.id() << " is " << JobStateName(job) << "\n";
   }
@@ -364,7 +367,7 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
     RETURN_IF_ERROR(client->Delete(job));
     if (!flags.json) session.out << "job " << job << " is deleted\n";
   }
-  if (flags.json) WriteDocument(session.out, "deleted_jobs", {{"deleted", flags.jobs}});
+  if (flags.json) WriteDocument(session.out, {"deleted_jobs", 1}, {{"deleted", flags.jobs}});
   return absl::OkStatus();
 }
 
@@ -376,7 +379,7 @@ void AddJobFlags(CLI::App* command, JobFlags* flags) {
       command, "--timeout", &flags->give_up, 0,
       "Seconds to keep trying when the service does not answer (default 10; with several addresses 60, in which one "
       "of them takes over)");
-  command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
+  AddJsonFlagBesideProgress(command, &flags->json);
   AddSecurityFlags(command, &flags->security);
 }
 

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/document.h"
+#include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/graph/builtin.h"
 
@@ -30,7 +31,7 @@ void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
     }
     networks.push_back({{"network", network.name}, {"help", network.help}, {"options", options}});
   }
-  WriteDocument(out, "networks", {{"networks", networks}});
+  WriteDocument(out, {"networks", 2}, {{"networks", networks}});
 }
 
 void PrintText(std::ostream& out) {
@@ -81,7 +82,7 @@ void AddNetworks(CLI::App& app, CommandBody& chosen) {
   auto flags = std::make_shared<NetworksFlags>();
   command->add_option("NAME", flags->name, "Network whose options are shown (default: all networks, without options)")
       ->type_name("");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunNetworks(*flags, session); }; });
 }
 

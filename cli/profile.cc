@@ -248,7 +248,7 @@ absl::Status RunProfile(const ProfileFlags& flags, Session& session) {
                                "that rates are not known; build it again"));
   if (!flags.trace.empty()) RETURN_IF_ERROR(WriteTrace(flags.trace, plans));
   if (flags.json)
-    WriteDocument(session.out, "profile", JsonOf(flags, facts, plans));
+    WriteDocument(session.out, {"profile", 2}, JsonOf(flags, facts, plans));
   else
     PrintText(session.out, facts, plans);
   return absl::OkStatus();
@@ -282,7 +282,7 @@ void AddProfile(CLI::App& app, CommandBody& chosen) {
       "The device's memory bandwidth in GB/s, for the roofline (default: from its clock and bus; opencl: unknown)");
   command->add_option("--trace", flags->trace, "Write the kernels as a Chrome trace (chrome://tracing, Perfetto)")
       ->type_name("FILE");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunProfile(*flags, session); }; });
 }
 

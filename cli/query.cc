@@ -52,7 +52,7 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
                     {"count", OrNull(record.count)},
                     {"share", OrNull(record.share)}});
   }
-  WriteDocument(out, "records", {{"records", list}});
+  WriteDocument(out, {"records", 2}, {{"records", list}});
 }
 
 void PrintText(std::ostream& out, const std::vector<api::Record>& records) {
@@ -118,14 +118,13 @@ void AddQuery(CLI::App& app, CommandBody& chosen) {
                                          "Ask this service instead of a file; of several the one that answers")
                             ->type_name("HOST:PORT[,HOST:PORT]");
   AddSecurityFlags(command, &flags->security);
-  command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
-      ->type_name("KEY");
+  AddTargetFilter(command, &flags->target);
+  AddWorkloadFilter(command, &flags->workload);
   command->add_option("--device", flags->device, "Only records of this device model")->type_name("NAME");
-  command->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
+  AddNetworkFilter(command, &flags->model);
   AddWhole(command, "--top", &flags->top, {1, std::numeric_limits<int64_t>::max()},
            "How many of each workload, target and device (default 1)");
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunQuery(*flags, session); }; });
 }
 

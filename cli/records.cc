@@ -28,6 +28,9 @@
 #include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
+#include "db/prune.h"
 #include "service/record_collection.h"
 #include "service/tune_spec.h"
 #include "worker/scratch.h"
@@ -134,7 +137,7 @@ absl::Status RunList(const RecordsFlags& flags, Session& session) {
   if (flags.json) {
     Json list = Json::array();
     for (const Group& group : groups) list.push_back(GroupJson(group));
-    WriteDocument(session.out, "record_files", {{"groups", list}});
+    WriteDocument(session.out, {"record_files", 2}, {{"groups", list}});
     return absl::OkStatus();
   }
   TextTable table({{"target"}, {"device"}, {"records", true}, {"tasks", true}, {"measured"}, {"version"}, {"file"}});
@@ -195,7 +198,7 @@ absl::Status RunCheck(const RecordsFlags& flags, Session& session) {
     }
   }
   if (flags.json) {
-    WriteDocument(session.out, "record_files_check",
+    WriteDocument(session.out, {"record_files_check", 2},
                   {{"ok", problems.empty()}, {"record_count", checked}, {"problems", problems}});
   } else {
     for (const std::string& problem : problems) session.out << problem << "\n";
@@ -269,7 +272,7 @@ absl::Status WriteKept(const KeptRecords& kept, const std::string& path) {
 absl::Status TakeBest(const RecordsFlags& flags, const std::string& folder, KeptRecords& kept) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   const std::string best = folder + "/best.db";
-  RETURN_IF_ERROR(history->Distill(flags.keep, best).status());
+  RETURN_IF_ERROR(PruneHistory(*history, flags.keep, best).status());
   ASSIGN_OR_RETURN(const auto few, History::Open(best, HistoryMode::kReadOnly));
   std::vector<std::string> models = flags.models;
   if (models.empty()) models.emplace_back();
@@ -278,7 +281,7 @@ absl::Status TakeBest(const RecordsFlags& flags, const std::string& folder, Kept
     ASSIGN_OR_RETURN(options.filter.target, Canonical(flags.target));
     if (!model.empty()) options.filter.network = NetworkName(model);
     std::stringstream lines;
-    ASSIGN_OR_RETURN(const ExportReport report, few->ExportJson(lines, options));
+    ASSIGN_OR_RETURN(const ExportReport report, ExportJson(*few, lines, options));
     if (report.records == 0 && !model.empty())
       return absl::NotFoundError(absl::StrCat(flags.history, " has no record of network ", model,
                                               "; `diapason history info ", flags.history, "` lists those it has"));
@@ -299,7 +302,7 @@ absl::Status RunAdd(const RecordsFlags& flags, Session& session) {
   int64_t added = 0;
   for (const auto& [uuid, one] : kept) added += before.contains(uuid) ? 0 : 1;
   if (flags.json) {
-    WriteDocument(session.out, "record_files_add",
+    WriteDocument(session.out, {"record_files_add", 2},
                   {{"file", flags.out}, {"record_count", kept.size()}, {"added", added}});
   } else {
     session.out << flags.out << " has " << Count(static_cast<int64_t>(kept.size()), "record") << ", " << added
@@ -325,7 +328,7 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
   };
   CLI::App* list = AddAction(command, chosen, flags, {"list", "What the files hold", RunList});
   add_files(list);
-  list->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
+  AddTargetFilter(list, &flags->target);
   CLI::App* check = AddAction(command, chosen, flags,
                               {"check", "Read the files and replay and lower each schedule; nothing is run", RunCheck});
   add_files(check);
@@ -336,7 +339,7 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
   add->add_option("--out", flags->out, "File to make, or to add to: it keeps the best of both")
       ->required()
       ->type_name("FILE");
-  add->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
+  AddTargetFilter(add, &flags->target);
   add->add_option("--model", flags->models, "Only the tasks of this network; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

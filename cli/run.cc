@@ -31,6 +31,8 @@
 namespace diapason {
 namespace {
 
+constexpr DocumentSchema kRunSchema{"run", 2};
+
 struct RunFlags {
   std::string package, output_dir;
   std::vector<std::string> inputs;       // NAME=FILE
@@ -139,6 +141,7 @@ struct RunReport {
   SymbolSizes sizes, given;  // of the plan and of the inputs; empty: the package has one plan
   std::vector<PackagePort> outputs;
   int paths = 1;                                   // on which kernels run side by side
+  int64_t prefetched_bytes = 0;                    // of a run
   double tasks_seconds = 0, expected_seconds = 0;  // 0: not known
   std::optional<PackageBench> bench;
   std::optional<CheckResult> check;
@@ -185,6 +188,7 @@ Json JsonOf(const RunReport& report) {
   if (!report.sizes.empty()) json = {{"sizes", report.sizes}, {"input_sizes", report.given}};
   json["outputs"] = outputs;
   json["paths"] = report.paths;
+  json["prefetched_bytes"] = report.prefetched_bytes;
   if (report.bench.has_value()) {
     json["latency"] = LatencyJson(*report.bench);
     json["throughput"] = ThroughputJson(*report.bench);
@@ -205,16 +209,18 @@ Json JsonOf(const RunReport& report) {
 
 void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
   if (reports.front().sizes.empty()) {
-    WriteDocument(out, "run", JsonOf(reports.front()));
+    WriteDocument(out, kRunSchema, JsonOf(reports.front()));
     return;
   }
   Json plans = Json::array();
   for (const RunReport& report : reports) plans.push_back(JsonOf(report));
-  WriteDocument(out, "run", {{"plans", plans}});
+  WriteDocument(out, kRunSchema, {{"plans", plans}});
 }
 
 void PrintBench(std::ostream& out, const RunReport& report) {
   const RunStatistics d = StatisticsOf(report.bench->runs);
+  if (report.prefetched_bytes > 0)
+    out << "weights are brought to the cache ahead of their kernels: " << Bytes(report.prefetched_bytes) << " a run\n";
   if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
   out << "latency p50 " << Duration(d.p50) << ", p90 " << Duration(d.p90) << ", p99 " << Duration(d.p99) << " (mean "
       << Duration(d.mean) << ", min " << Duration(d.min) << ", max " << Duration(d.max) << ") of "
@@ -260,6 +266,7 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
   report.outputs = plan.outputs;
   for (size_t i = 0; i < outputs.size(); ++i) report.outputs[i].shape = outputs[i].shape;
   report.paths = runner->paths();
+  report.prefetched_bytes = runner->prefetched_bytes();
   report.tasks_seconds = plan.estimated_seconds();
   report.expected_seconds = plan.latency_seconds;
   if (!flags.output_dir.empty()) RETURN_IF_ERROR(WriteOutputs(flags.output_dir, report.outputs, outputs));
@@ -373,7 +380,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
             "(default 0.001, 0.01 for "
             "float16, 0.05 for bfloat16); integers must be equal");
   AddBenchFlags(command, flags.get());
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunRun(*flags, session); }; });
 }
 

@@ -259,9 +259,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
       "and "
       "one of them takes over when it ends.");
   auto flags = std::make_shared<ServeFlags>();
-  command->add_option("--listen", flags->listen, "Address to listen on; port 0 takes a free one")
-      ->required()
-      ->type_name("HOST:PORT");
+  AddListenFlag(command, &flags->listen);
   command->add_option("--history", flags->history, "History of all jobs; made when there is none")
       ->required()
       ->type_name("FILE");

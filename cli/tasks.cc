@@ -59,7 +59,7 @@ void PrintJson(std::ostream& out, const api::TaskList& list) {
                          {"padding", padding}});
     for (const auto& [symbol, size] : plan.sizes) all_plans.back()["sizes"][symbol] = size;
   }
-  WriteDocument(out, "tasks",
+  WriteDocument(out, {"tasks", 2},
                 {{"target", list.target}, {"inputs", InputsJson(list.inputs)}, {"plans", all_plans}, {"tasks", tasks}});
 }
 
@@ -128,7 +128,7 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target, &flags->model);
   AddMaskFlag(command, &flags->mask);
-  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  AddJsonFlag(command, &flags->json);
   command->footer(
       "The inputs are shown with their symbolic dimensions, to which --dim gives sizes; with several sizes, the tasks "
       "of all plans are shown, each "

@@ -66,9 +66,7 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
       "register "
       "and tuners submit anew by themselves, and what was running is measured again.");
   auto flags = std::make_shared<TrackerFlags>();
-  command->add_option("--listen", flags->listen, "Address to listen on; port 0 takes a free one")
-      ->required()
-      ->type_name("HOST:PORT");
+  AddListenFlag(command, &flags->listen);
   command->add_option("--state", flags->state, "File that keeps queues, leases and results over a restart")
       ->type_name("FILE");
   AddNumber(command, "--heartbeat", &flags->heartbeat, 0, "Seconds between the reports of a worker (default 1)");

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/plan_json.h"
 #include "cli/progress.h"
@@ -209,7 +210,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
     one["sizes"] = check.sizes;
     json["checks"].push_back(std::move(one));
   }
-  WriteDocument(out, "tune", json);
+  WriteDocument(out, {"tune", 2}, json);
 }
 
 // "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell
@@ -453,7 +454,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   AddSecurityFlags(command, &flags->security);
   AddSandboxFlag(command, &flags->sandbox);
   AddKeepEnvironmentFlag(command, &flags->keep_environment);
-  command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
+  AddJsonFlagBesideProgress(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });
 }
 

@@ -114,9 +114,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
       "that is "
       "away is asked again for ever.");
   auto flags = std::make_shared<WorkerFlags>();
-  command->add_option("--tracker", flags->tracker, "Address of the tracker; of several services the one that answers")
-      ->required()
-      ->type_name("HOST:PORT[,HOST:PORT]");
+  AddTrackerFlag(command, &flags->tracker);
   command
       ->add_option("--devices", flags->devices,
                    "Devices to measure on, for example cpu or opencl:0 or cuda:0,cuda:1 or cuda:*")

@@ -79,7 +79,7 @@ enum class Label : uint8_t {
 struct XgbOptions {
   int num_features = 0;
   int feature_version = 0;
-  std::string target_kind;  // "cpu", "cuda": what models are told apart by in files
+  std::string target_kind;  // "cpu", "cuda": by which files distinguish models
   Label label = Label::kResidual;
   int max_trees = 120;
   int max_depth = 6;

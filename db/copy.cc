@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "db/json_lines.h"
+#include "db/trials.h"
 
 namespace diapason {
 namespace {
@@ -32,11 +34,11 @@ absl::StatusOr<std::fstream> Scratch() {
 
 absl::StatusOr<CopyReport> CopyHistory(History& from, History& to) {
   ASSIGN_OR_RETURN(std::fstream lines, Scratch());
-  RETURN_IF_ERROR(from.ExportJson(lines).status());
+  RETURN_IF_ERROR(ExportJson(from, lines).status());
   lines.seekg(0);
   CopyReport report;
-  ASSIGN_OR_RETURN(report.records, to.ImportJson(lines, from.path()));
-  ASSIGN_OR_RETURN(const std::vector<NetworkLatency> latencies, from.Latencies());
+  ASSIGN_OR_RETURN(report.records, ImportJson(to, lines, from.path()));
+  ASSIGN_OR_RETURN(const std::vector<NetworkLatency> latencies, TrialLog(from).Latencies());
   for (const NetworkLatency& latency : latencies) {
     ASSIGN_OR_RETURN(const std::optional<NetworkLatency> known,
                      to.Latency(latency.network, latency.target, latency.device_model));

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "db/history.h"
+#include "db/json_lines.h"
 
 namespace diapason {
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/history_name.h"
 #include "db/postgres.h"
 #include "db/schema.h"
@@ -167,19 +167,20 @@ absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path, 
   options = WithDefaults(std::move(options));
   ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenHistory(path, mode, options));
   const std::string name = db->path();
-  return std::unique_ptr<History>(new History(std::make_unique<Impl>(name, std::move(options), std::move(db))));
+  return std::unique_ptr<History>(
+      new History(std::make_unique<HistoryDatabase>(name, std::move(options), std::move(db))));
 }
 
-History::History(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+History::History(std::unique_ptr<HistoryDatabase> database) : database_(std::move(database)) {}
 History::~History() = default;
-const std::string& History::path() const { return impl_->path; }
+const std::string& History::path() const { return database_->path; }
 
 absl::Status NoSuchRecord(const std::string& path, int64_t id) {
   return absl::NotFoundError(absl::StrCat("history '", path, "' has no record ", id, "; 'diapason query --history ",
                                           path, "' lists the best ones with their ids"));
 }
 
-absl::Status History::Impl::Prepare(TuningRecord& record) const {
+absl::Status HistoryDatabase::Prepare(TuningRecord& record) const {
   if (record.uuid.empty()) record.uuid = options.new_uuid();
   if (record.created_at == 0) record.created_at = Now();
   NormaliseRecord(record);
@@ -224,15 +225,15 @@ absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRec
   std::vector<TuningRecord> prepared = records;
   const auto refuse = [&](size_t i, const absl::Status& reason) {
     return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
-                                                   " cannot be stored in history '", impl_->path,
+                                                   " cannot be stored in history '", database_->path,
                                                    "': ", std::string(reason.message())));
   };
   {
-    MutexLock lock(impl_->mu);  // of options.now and options.new_uuid
+    MutexLock lock(database_->mu);  // of options.now and options.new_uuid
     for (size_t i = 0; i < prepared.size(); ++i)
-      if (absl::Status status = impl_->Prepare(prepared[i]); !status.ok()) return refuse(i, status);
+      if (absl::Status status = database_->Prepare(prepared[i]); !status.ok()) return refuse(i, status);
   }
-  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<std::vector<int64_t>> {
+  return database_->Writing([&](Database& db, bool again) -> absl::StatusOr<std::vector<int64_t>> {
     ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(&db));
     std::vector<int64_t> ids;
     for (size_t i = 0; i < prepared.size(); ++i) {
@@ -248,14 +249,15 @@ absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRec
 }
 
 absl::Status History::SetVerified(int64_t id, bool ok, double max_error, const std::string& text) {
-  return impl_->SetVerification(id, ok ? Verified::kOk : Verified::kFailed, max_error, text);
+  return database_->SetVerification(id, ok ? Verified::kOk : Verified::kFailed, max_error, text);
 }
 
 absl::Status History::MarkWrongInNetwork(int64_t id, double max_error, const std::string& text) {
-  return impl_->SetVerification(id, Verified::kWrongInNetwork, max_error, text);
+  return database_->SetVerification(id, Verified::kWrongInNetwork, max_error, text);
 }
 
-absl::Status History::Impl::SetVerification(int64_t id, Verified verified, double max_error, const std::string& text) {
+absl::Status HistoryDatabase::SetVerification(int64_t id, Verified verified, double max_error,
+                                              const std::string& text) {
   return Writing([&](Database& database, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement update,
                      database.Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
@@ -270,26 +272,26 @@ absl::Status History::Impl::SetVerification(int64_t id, Verified verified, doubl
 
 absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>& samples) {
   std::vector<double> complete;  // what the record shall have, from the first attempt on
-  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<double> {
+  return database_->Writing([&](Database& db, bool again) -> absl::StatusOr<double> {
     TuningRecord record;
     {
       ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.id = ?1")));
       query.BindInt(1, id);
       ASSIGN_OR_RETURN(const bool row, query.Step());
-      if (!row) return NoSuchRecord(impl_->path, id);
+      if (!row) return NoSuchRecord(database_->path, id);
       ASSIGN_OR_RETURN(record, ReadRecordOf(db, query));
     }
     auto* timing = std::get_if<Timing>(&record.outcome);
     if (timing == nullptr)
       return absl::FailedPreconditionError(
-          absl::StrCat("record ", id, " of history '", impl_->path, "' is of a failure and can get no samples"));
+          absl::StrCat("record ", id, " of history '", database_->path, "' is of a failure and can get no samples"));
     if (again && !complete.empty() && timing->samples == complete) return MedianSeconds(*timing);
     timing->samples.insert(timing->samples.end(), samples.begin(), samples.end());
     complete = timing->samples;
     timing->stopped_early = false;
     absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
     if (!valid.ok())
-      return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,
+      return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", database_->path,
                                                      "' cannot get these samples: ", std::string(valid.message())));
     ASSIGN_OR_RETURN(Statement update, db.Prepare(kUpdateTiming));
     RETURN_IF_ERROR(UpdateTiming(update, record));
@@ -301,10 +303,10 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
   for (double seconds : {latency.measured, latency.tasks}) {
     if (!std::isfinite(seconds) || seconds <= 0)
       return absl::InvalidArgumentError(absl::StrCat("the latency of network '", latency.network,
-                                                     "' cannot be stored in history '", impl_->path, "': ", seconds,
+                                                     "' cannot be stored in history '", database_->path, "': ", seconds,
                                                      " s is no positive time"));
   }
-  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+  return database_->Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(
         Statement upsert,
         db.Prepare("INSERT INTO latencies(network, target, device_model, measured, tasks, measured_at) "
@@ -315,14 +317,14 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
     upsert.BindText(3, CleanUtf8(latency.device_model));
     upsert.BindReal(4, latency.measured);
     upsert.BindReal(5, latency.tasks);
-    upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
+    upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : database_->Now());
     return upsert.Run();
   });
 }
 
 absl::StatusOr<std::optional<NetworkLatency>> History::Latency(const std::string& network, const std::string& target,
                                                                const std::string& device_model) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<NetworkLatency>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::optional<NetworkLatency>> {
     ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
                                                  "network = ? AND target = ? AND device_model = ?"));
     query.BindText(1, CleanUtf8(network));
@@ -365,12 +367,12 @@ absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
 absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
   TuningRun complete = run;
   {
-    MutexLock lock(impl_->mu);  // of options.now and options.new_uuid
-    if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
-    if (complete.started_at == 0) complete.started_at = impl_->Now();
+    MutexLock lock(database_->mu);  // of options.now and options.new_uuid
+    if (complete.uuid.empty()) complete.uuid = database_->options.new_uuid();
+    if (complete.started_at == 0) complete.started_at = database_->Now();
   }
   if (!IsUuid(complete.uuid)) return absl::InvalidArgumentError("the run's uuid is not of 32 hexadecimal digits");
-  return impl_->Writing([&](Database& db, bool again) -> absl::StatusOr<int64_t> {
+  return database_->Writing([&](Database& db, bool again) -> absl::StatusOr<int64_t> {
     if (again) {
       ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT id FROM runs WHERE uuid = ?"));
       query.BindText(1, complete.uuid);
@@ -382,18 +384,19 @@ absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
 }
 
 absl::Status History::EndRun(int64_t run_id) {
-  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+  return database_->Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement update, db.Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
-    update.BindInt(1, impl_->Now());
+    update.BindInt(1, database_->Now());
     update.BindInt(2, run_id);
     RETURN_IF_ERROR(update.Run());
-    if (db.changes() == 0) return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
+    if (db.changes() == 0)
+      return absl::NotFoundError(absl::StrCat("history '", database_->path, "' has no run ", run_id));
     return absl::OkStatus();
   });
 }
 
 absl::StatusOr<std::vector<TuningRun>> History::Runs() {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRun>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRun>> {
     ASSIGN_OR_RETURN(Statement query, db.Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
     std::vector<TuningRun> runs;
     while (true) {
@@ -406,7 +409,7 @@ absl::StatusOr<std::vector<TuningRun>> History::Runs() {
 }
 
 absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
-  return impl_->Writing([&](Database& db, bool) -> absl::Status {
+  return database_->Writing([&](Database& db, bool) -> absl::Status {
     ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(&db));
     ASSIGN_OR_RETURN(
         Statement upsert,
@@ -430,7 +433,7 @@ absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
 }
 
 absl::StatusOr<std::vector<NetworkTask>> History::NetworkTasks(const std::string& network) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkTask>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkTask>> {
     ASSIGN_OR_RETURN(Statement query,
                      db.Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
                                 "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "

@@ -3,13 +3,12 @@
 //
 // A record that Append has returned an id for survives the death of the process and a power cut (WAL with
 // synchronous=FULL). A file that is damaged, of a newer version, of another program or no database is refused with one
-// sentence that names it and the way out, and is left as it is.
+// sentence that names it and says how to fix it, and is left as it is.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +22,8 @@
 
 namespace diapason {
 
-class WriteFence;  // db/database.h
+class HistoryDatabase;  // db/history_database.h
+class WriteFence;       // db/database.h
 
 // Whether the result of a record's kernel was compared with the reference implementation of its workload on the device.
 // kWrongInNetwork: alone it is right, but a network that was assembled with it computed wrong outputs.
@@ -115,28 +115,6 @@ struct RecordFilter {
   std::string network = {};  // workloads linked to this network
 };
 
-// A measurement as overviews of many need it: without schedule, samples, configuration and workload.
-struct TrialRow {
-  int64_t id = 0, run_id = 0;  // run_id 0: of no run
-  std::string workload_key = {}, task_name = {}, target = {}, device_model = {}, sketch = {};
-  int64_t trial = 0;
-  int64_t created_at = 0;             // Unix nanoseconds
-  std::optional<double> median = {};  // seconds; none: it failed
-  bool stopped_early = false;
-  std::optional<double> predicted = {};
-  std::string error_kind = {}, error_stage = {}, error_text = {};  // of a failure; the text's first 400 characters
-  Verified verified = Verified::kUnknown;
-};
-
-// The part of a TrialRow that changes after it was stored.
-struct TrialState {
-  int64_t id = 0;
-  std::optional<double> median = {};
-  bool stopped_early = false;
-  Verified verified = Verified::kUnknown;
-  bool operator==(const TrialState&) const = default;
-};
-
 struct HistoryInfo {
   struct Workload {
     std::string workload_key, task_name, target, device_model;
@@ -161,31 +139,6 @@ struct HistoryInfo {
   int64_t first_at = 0, last_at = 0;  // Unix nanoseconds of the oldest and newest record; 0: none
 };
 
-struct CheckReport {
-  int64_t records = 0;
-  std::vector<std::string> problems;  // one sentence each, at most 1000 and then their number
-  bool ok() const { return problems.empty(); }
-};
-
-// What the history cannot know by itself, since it reads no programs: handed in by a caller that links the compiler. An
-// absent function is not checked.
-struct CheckHooks {
-  // The key of these bytes, or why they are no dag.
-  std::function<absl::StatusOr<std::string>(const std::string& workload)> workload_key;
-  // Whether the schedule decodes and replays.
-  std::function<absl::Status(const TuningRecord& record)> schedule;
-  std::function<uint64_t(const TuningRecord& record)> configuration_hash;
-};
-
-struct ImportOptions {
-  bool skip_damaged = false;  // import the good lines and report the others, instead of importing nothing
-};
-struct ImportReport {
-  int64_t lines = 0, added = 0;
-  int64_t known = 0;                 // records that were there already, recognized by uuid
-  int64_t updated = 0;               // of these, those that gained their verification
-  std::vector<std::string> damaged;  // with skip_damaged: a sentence a line
-};
 struct ExportOptions {
   RecordFilter filter;
   bool skip_damaged = false;  // leave out records that cannot be read, instead of stopping at the first
@@ -201,11 +154,6 @@ struct ExportReport {
   int64_t records = 0;
   std::vector<std::string> damaged;  // with skip_damaged
 };
-struct DistillReport {
-  int64_t kept = 0, dropped = 0;
-  int64_t bytes_before = 0, bytes_after = 0;
-};
-
 enum class HistoryMode : uint8_t {
   kReadOnly,   // never writes to the file; one of an older version is migrated in memory
   kReadWrite,  // NotFound when there is no file
@@ -220,6 +168,9 @@ struct HistoryOptions {
   std::shared_ptr<const WriteFence> fence = nullptr;  // of PostgreSQL: every write is refused where it says no
 };
 
+// What displays read is in db/trials.h, exports and imports in db/json_lines.h, the check in db/integrity.h, and what
+// keeps a history small in db/prune.h.
+//
 // Safe from any thread, by one lock; a History is not to be used across fork().
 class History {
  public:
@@ -285,49 +236,19 @@ class History {
 
   absl::StatusOr<HistoryInfo> Info();
 
-  // For displays (ui/): fast over many records, and not compared with their checksums. The newest `limit` measurements
-  // with an id above `after` and, of the older ones, the best of each workload, target and device; by id.
-  // REQUIRES: limit >= 1.
-  absl::StatusOr<std::vector<TrialRow>> Trials(int64_t after, int64_t limit);
-  // Of all measurements with an id of at least `from`, by id.
-  absl::StatusOr<std::vector<TrialState>> TrialStates(int64_t from);
-  absl::StatusOr<int64_t> CountTrials();
-  // By network, target and device.
-  absl::StatusOr<std::vector<NetworkLatency>> Latencies();
-  // Differs from its last value when another History, of this process or another, has changed the file since.
-  absl::StatusOr<int64_t> ChangeCounter();
-
-  // Reads everything: SQLite's integrity check, each record's checksum and fields, hashes, links to nothing. Works on
-  // damaged files that Open refuses; a status only when the file is missing, unreadable or no history at all.
-  static absl::StatusOr<CheckReport> Check(const std::string& path, const CheckHooks& hooks = {},
-                                           HistoryOptions options = {});
-
   // Calls `take` for each record that the options select, in the order of their ids, within one snapshot; counts them.
   // Ends with the first error of `take`, which must not call this history. DataLoss for a damaged record, unless
   // skip_damaged.
   absl::StatusOr<ExportReport> Scan(const ExportOptions& options,
                                     const std::function<absl::Status(const TuningRecord& record)>& take);
 
-  // JSON, a line a record; with ExportOptions::program behind a line of the runs. Workloads, and runs that no line has
-  // named, get a line of their own. Lines may be chosen, joined and reordered. Importing them elsewhere and exporting
-  // again gives the same lines.
-  absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});
-  // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none
-  // or when the line says that it is wrong in a network, and samples that were added to it since. `name` is what
-  // messages call the input. InvalidArgument names the line that is damaged; then nothing is imported.
-  absl::StatusOr<ImportReport> ImportJson(std::istream& in, const std::string& name, const ImportOptions& options = {});
-
-  // Keeps the best `keep` of each workload, target and device, in the order of BestForBuild; failed measurements,
-  // refuted records and runs without a record go. Into a new file, or in this one when `path` is empty. AlreadyExists
-  // when there is such a file. REQUIRES: keep >= 1.
-  absl::StatusOr<DistillReport> Distill(int64_t keep, const std::string& path = "");
-
   const std::string& path() const;
+  // For other sources of this folder: what they read and change the history through.
+  HistoryDatabase& database() { return *database_; }
 
  private:
-  class Impl;
-  explicit History(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit History(std::unique_ptr<HistoryDatabase> database);
+  std::unique_ptr<HistoryDatabase> database_;
 };
 
 }  // namespace diapason

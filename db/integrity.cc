@@ -1,10 +1,12 @@
+#include "db/integrity.h"
+
 // Finding damage, and reading around it.
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/text.h"
 
 namespace diapason {
@@ -124,10 +126,10 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
 
 absl::StatusOr<ExportReport> History::Scan(const ExportOptions& options,
                                            const std::function<absl::Status(const TuningRecord& record)>& take) {
-  MutexLock lock(impl_->mu);
-  ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  MutexLock lock(database_->mu);
+  ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_->db.get(), /*for_writing=*/false));
   ExportReport report;
-  RETURN_IF_ERROR(ScanRecords(*impl_->db, options, take, report));
+  RETURN_IF_ERROR(ScanRecords(*database_->db, options, take, report));
   return report;
 }
 
@@ -201,7 +203,7 @@ int64_t RecordScan::NextReadable(int64_t id, bool* gap) {
   return -1;
 }
 
-absl::StatusOr<CheckReport> History::Check(const std::string& path, const CheckHooks& hooks, HistoryOptions options) {
+absl::StatusOr<CheckReport> CheckHistory(const std::string& path, const CheckHooks& hooks, HistoryOptions options) {
   options = WithDefaults(std::move(options));
   options.allow_damage = true;
   absl::StatusOr<std::unique_ptr<Database>> db = OpenHistory(path, HistoryMode::kReadOnly, options);

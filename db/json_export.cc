@@ -1,4 +1,3 @@
-// The history as JSON lines; docs/history.md describes the fields.
 #include <cmath>
 #include <map>
 #include <ostream>
@@ -8,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/json_line.h"
+#include "db/json_lines.h"
 #include "db/text.h"
 
 namespace diapason {
@@ -176,9 +176,10 @@ absl::Status ExportRest(Database& db, std::ostream& out, const ExportOptions& op
 
 }  // namespace
 
-absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const ExportOptions& options) {
-  MutexLock lock(impl_->mu);
-  Database& db = *impl_->db;
+absl::StatusOr<ExportReport> ExportJson(History& history, std::ostream& out, const ExportOptions& options) {
+  HistoryDatabase& database = history.database();
+  MutexLock lock(database.mu);
+  Database& db = *database.db;
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
   ExportReport report;
   Context context;

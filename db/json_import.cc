@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/json_line.h"
+#include "db/json_lines.h"
 #include "db/text.h"
 
 namespace diapason {
@@ -172,11 +173,12 @@ absl::Status AddLine(Importer& importer, Database& db, HistoryLine& line, bool s
 
 }  // namespace
 
-absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::string& name,
-                                                 const ImportOptions& options) {
-  MutexLock lock(impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(std::unique_ptr<Importer> importer, Importer::Create(impl_->db.get()));
+absl::StatusOr<ImportReport> ImportJson(History& history, std::istream& in, const std::string& name,
+                                        const ImportOptions& options) {
+  HistoryDatabase& database = history.database();
+  MutexLock lock(database.mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database.db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(std::unique_ptr<Importer> importer, Importer::Create(database.db.get()));
   ImportReport report;
   std::string text;
   for (GotLine got = ReadHistoryLine(in, text); got != GotLine::kEnd; got = ReadHistoryLine(in, text)) {
@@ -186,7 +188,7 @@ absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::st
     absl::StatusOr<HistoryLine> line =
         got == GotLine::kTooLong ? absl::InvalidArgumentError("it is too long") : ParseHistoryLine(text);
     absl::Status status =
-        line.ok() ? AddLine(*importer, *impl_->db, *line, options.skip_damaged, report) : line.status();
+        line.ok() ? AddLine(*importer, *database.db, *line, options.skip_damaged, report) : line.status();
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status)) return status;
     const std::string problem = absl::StrCat("line ", report.lines, " of '", name, "' is damaged (",

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/text.h"
 
 namespace diapason {

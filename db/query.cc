@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/history_name.h"
 
 namespace diapason {
@@ -117,18 +117,18 @@ absl::StatusOr<std::vector<TuningRecord>> ReadAll(const Database& db, Statement&
 }
 
 absl::StatusOr<TuningRecord> History::Get(int64_t id) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<TuningRecord> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<TuningRecord> {
     ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.id = ?1")));
     query.BindInt(1, id);
     ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return NoSuchRecord(impl_->path, id);
+    if (!row) return NoSuchRecord(database_->path, id);
     return ReadRecordOf(db, query);
   });
 }
 
 absl::StatusOr<std::optional<TuningRecord>> History::Best(const std::string& workload_key,
                                                           const std::string& device_model, const std::string& target) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
     return First(db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.raced_out, r.median, r.id LIMIT 1")), workload_key,
                  device_model, target);
   });
@@ -137,7 +137,7 @@ absl::StatusOr<std::optional<TuningRecord>> History::Best(const std::string& wor
 absl::StatusOr<std::optional<TuningRecord>> History::BestForBuild(const std::string& workload_key,
                                                                   const std::string& device_model,
                                                                   const std::string& target) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
     return First(
         db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.verified <> 'ok', r.raced_out, r.median, r.id LIMIT 1")),
         workload_key, device_model, target);
@@ -146,7 +146,7 @@ absl::StatusOr<std::optional<TuningRecord>> History::BestForBuild(const std::str
 
 absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filter, int64_t k) {
   DIAPASON_CHECK(k >= 1);
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
     const std::string ranked = absl::StrCat(
         "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
         "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN "
@@ -165,7 +165,7 @@ absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filt
 absl::StatusOr<std::vector<TuningRecord>> History::ForWorkload(const std::string& workload_key,
                                                                const std::string& device_model,
                                                                const std::string& target) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
     ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.workload_key = ?1 AND r.device_model = ?2 "
                                                                "AND (?3 = '' OR r.target = ?3) ORDER BY r.id")));
     query.BindText(1, workload_key);
@@ -176,14 +176,14 @@ absl::StatusOr<std::vector<TuningRecord>> History::ForWorkload(const std::string
 }
 
 absl::StatusOr<HistoryInfo> History::Info() {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<HistoryInfo> {
+  return database_->Reading([&](Database& db) -> absl::StatusOr<HistoryInfo> {
     HistoryInfo info;
     ASSIGN_OR_RETURN(const int64_t version, db.SchemaVersion());
     info.schema_version = static_cast<int>(version);
-    if (IsPostgresUri(impl_->path)) {
+    if (IsPostgresUri(database_->path)) {
       ASSIGN_OR_RETURN(info.bytes, db.Bytes());
     } else {
-      info.bytes = FileBytes(impl_->path);
+      info.bytes = FileBytes(database_->path);
     }
     RETURN_IF_ERROR(FillTotals(db, info));
     RETURN_IF_ERROR(FillWorkloads(db, info));

@@ -1,7 +1,7 @@
 // What tuners have proposed and not all measured yet: a file beside the history (H.db.rounds), so that a tuner that was
-// killed goes on with the very candidates that were under way. The records of what was measured are in the history.
+// killed resumes with the very candidates that were under way. The records of what was measured are in the history.
 //
-// And what its searches go on with, so that they propose what they would have: what each task's search carries from
+// And what its searches resume from, so that they propose what they would have: what each task's search carries from
 // round to round, and what the search that was under way knew when it began.
 //
 //   table     | key                                     | holds

@@ -23,7 +23,8 @@ struct T4Options {
 std::string T4Invalidity(const TuningRecord& record);
 
 // One JSON document with the records that the options select, in the order of their ids, without those that say
-// nothing of their candidates. Errors as those of History::ExportJson; a document that was begun is not ended then.
+// nothing of their candidates. Errors as those of ExportJson (db/json_lines.h); a document that was begun is not ended
+// then.
 absl::StatusOr<ExportReport> ExportT4(History& history, std::ostream& out, const T4Options& options = {});
 
 }  // namespace diapason

@@ -1,9 +1,10 @@
-// What displays of a whole history read.
+#include "db/trials.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 
 namespace diapason {
 namespace {
@@ -57,9 +58,9 @@ absl::StatusOr<int64_t> NewestFrom(Database& db, int64_t after, int64_t limit) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<TrialRow>> History::Trials(int64_t after, int64_t limit) {
+absl::StatusOr<std::vector<TrialRow>> TrialLog::Trials(int64_t after, int64_t limit) {
   DIAPASON_CHECK(limit >= 1);
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialRow>> {
+  return database_.Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialRow>> {
     ASSIGN_OR_RETURN(const int64_t from, NewestFrom(db, after, limit));
     const std::string older = from > 0 ? absl::StrCat("AND (id >= ?2 OR id IN (", kBestIds, ")) ") : "";
     ASSIGN_OR_RETURN(
@@ -80,8 +81,8 @@ absl::StatusOr<std::vector<TrialRow>> History::Trials(int64_t after, int64_t lim
   });
 }
 
-absl::StatusOr<std::vector<TrialState>> History::TrialStates(int64_t from) {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialState>> {
+absl::StatusOr<std::vector<TrialState>> TrialLog::States(int64_t from) {
+  return database_.Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialState>> {
     ASSIGN_OR_RETURN(Statement query,
                      db.Prepare("SELECT id, median, raced_out, verified FROM records WHERE id >= ?1 ORDER BY id"));
     query.BindInt(1, from);
@@ -95,13 +96,13 @@ absl::StatusOr<std::vector<TrialState>> History::TrialStates(int64_t from) {
   });
 }
 
-absl::StatusOr<int64_t> History::CountTrials() {
-  return impl_->Reading(
+absl::StatusOr<int64_t> TrialLog::Count() {
+  return database_.Reading(
       [&](Database& db) -> absl::StatusOr<int64_t> { return db.QueryInt("SELECT COUNT(*) FROM records"); });
 }
 
-absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
-  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkLatency>> {
+absl::StatusOr<std::vector<NetworkLatency>> TrialLog::Latencies() {
+  return database_.Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkLatency>> {
     ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT network, target, device_model, measured, tasks, measured_at "
                                                  "FROM latencies ORDER BY network, target, device_model"));
     std::vector<NetworkLatency> latencies;
@@ -113,9 +114,9 @@ absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
   });
 }
 
-absl::StatusOr<int64_t> History::ChangeCounter() {
-  MutexLock lock(impl_->mu);
-  Database& db = *impl_->db;
+absl::StatusOr<int64_t> TrialLog::ChangeCounter() {
+  MutexLock lock(database_.mu);
+  Database& db = *database_.db;
   return RepeatLost(db, [&](bool) { return db.ChangeCounter(); });
 }
 

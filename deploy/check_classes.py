@@ -20,14 +20,6 @@ SUFFIXES = (".h", ".hpp", ".cc", ".cpp")
 # Larger still, and to be split. Nothing is added here.
 EXCEPTIONS = (
     "compiler/graph/grouping.cc Grouper",
-    "compiler/graph/onnx/node_importer.h NodeImporter",
-    "compiler/graph/padding.cc Prover",
-    "compiler/graph/passes/canonicalize.cc Canonicalizer",
-    "compiler/schedule/bounds.h Skeleton",
-    "compiler/schedule/state.h State",
-    "compiler/tensor/simplify/simplifier.h Simplifier",
-    "db/history.h History",
-    "scheduler/sketch/draft.h Draft",
     "scheduler/sketch/metrics.h MetricsModel",
 )
 

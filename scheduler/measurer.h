@@ -67,7 +67,7 @@ class Measurer {
 
   // Takes requests and returns without waiting for results. Each gives exactly one outcome, in any order; a fault of
   // the infrastructure that could not be fixed by trying elsewhere gives ErrorKind::kInfrastructure. An error (no
-  // worker is left, wrong credentials) means that none of the requests was taken and the run cannot go on.
+  // worker is left, wrong credentials) means that none of the requests was taken and the run cannot continue.
   virtual absl::Status Submit(std::vector<MeasureRequest> requests) = 0;
 
   // Waits until at least one outcome is there or `timeout_s` has passed, and returns all that are; none after the

@@ -22,39 +22,42 @@ struct NetworkWeight {
   double weight = 1;
 };
 
-// Another alternative than the default fusion is taken when it takes less than this share of its time: of two times
-// that are nearly the same the smaller is as often luck, and each kernel more costs a start.
+// An alternative to the default fusion is taken only if it takes less than this share of the default's time: a smaller
+// difference is as likely noise, and every additional kernel costs a launch.
 inline constexpr double kWorthAnotherWay = 0.97;
 
-// A place at which a network may run one set of tasks or another (compiler/graph/cuts.h). `weights` of its tasks hold
-// the first set, the usual one.
+// A choice point of a network, where it runs the tasks of one of several fusion alternatives (compiler/graph/cuts.h).
+// The weights of tasks that Objective::Parse gets hold the first one, the default.
 struct NetworkChoice {
   std::string network;
-  std::vector<std::vector<std::pair<int, double>>> ways;  // task, times
+  std::vector<std::vector<std::pair<int, double>>> ways;  // by alternative: task, count
 };
 
-// At each choice a network counts with the way of least time among those whose tasks all have a time; with the first
-// one where there is none.
+// At each choice point, a network's latency includes the fastest alternative of those whose tasks all have a time; the
+// default if there is none.
 class Objective {
  public:
-  // "sum": the latencies of all networks together. "targets:resnet-18=5ms,mobilenet=800us": as the sum, but a network
-  // gains nothing below its target; units s, ms, us. `weights` has an entry a task. InvalidArgument names what is
-  // wrong. REQUIRES: networks of choices are among those of `weights`.
+  // `text` is "sum", the sum of the networks' latencies, or "targets:resnet-18=5ms,mobilenet=800us", the same sum in
+  // which a network counts as at its target once it is below it (units: s, ms, us). `weights` has, for each task, the
+  // networks with it. InvalidArgument says what is wrong with `text`. REQUIRES: networks of choices are among those of
+  // `weights`.
   static absl::StatusOr<Objective> Parse(const std::string& text,
                                          const std::vector<std::vector<NetworkWeight>>& weights,
                                          const std::vector<NetworkChoice>& choices = {});
 
-  // Latencies are in seconds by task. REQUIRES: a positive one for each that is not optional; 0 for others that have
-  // none.
+  // In all of these, `seconds` has the time of each task. REQUIRES: it is positive for tasks that are not optional; for
+  // optional ones it may be 0, which means unknown.
+
+  // What is to be minimized.
   double Value(absl::Span<const double> seconds) const;
-  // How much Value falls when task i gets one second faster, at these latencies; 0 when its networks have reached their
-  // targets. A way that is not clearly behind the best counts as if it were that.
+  // How much Value falls when the task gets one second faster; 0 if its networks have reached their targets. A task of
+  // an alternative that is not clearly slower than the fastest counts as if its alternative were the fastest.
   double Slope(int task, absl::Span<const double> seconds) const;
-  // How often all networks together run it, at these latencies.
+  // How often all networks together run the task.
   double Weight(int task, absl::Span<const double> seconds) const;
-  // It is part of alternatives to the default fusion only.
+  // Whether the task belongs only to alternatives to the default fusion.
   bool IsOptional(int task) const;
-  // By choice: the way that counts.
+  // By choice point: the index of the alternative that counts.
   std::vector<int> BestWays(absl::Span<const double> seconds) const;
 
  private:

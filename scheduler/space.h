@@ -54,7 +54,7 @@ class Space {
   // Whether its results are further from exact ones than those of plain float32 sums: chosen by measurement alone too,
   // unless there is nothing else.
   virtual bool loses_digits() const { return false; }
-  // Whether fallbacks choose it before others, whatever the analytic estimate says (Draft::PreferAsFallback).
+  // Whether fallbacks choose it before others, whatever the analytic estimate says (SketchTraits::preferred_fallback).
   virtual bool preferred_fallback() const { return false; }
   // Legal configurations that are proposed first, regardless of the model, the most promising first: the prior that a
   // rule declared for its sketch (Draft::Prior), or each algorithm of a library.

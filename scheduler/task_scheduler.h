@@ -6,7 +6,7 @@
 //   - rounds may differ in size and overlap: n counts trials, those in flight included, in rounds of the nominal size;
 //   - a task without any valid result has an unknown potential, not an infinite one: it gets a bounded number of rounds
 //     spread over the run, then it is given up;
-//   - the histories of a run before this one are restored, so the backward term goes on;
+//   - the histories of a run before this one are restored, so the backward term continues;
 //   - similar tasks are recognized by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
 //   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a way
@@ -44,7 +44,7 @@ class TaskScheduler {
   TaskScheduler(std::vector<ScheduledTask> tasks, Objective objective, TaskSchedulerOptions options);
 
   // A trial of an earlier run, in its order: `best` is the best of the task including it, 0 while there is none.
-  // `of_this_run`: of the very run that goes on, so that its gains count for its end.
+  // `of_this_run`: of the very run that is resumed, so that its gains count for its end.
   void Restore(int task, double best, bool of_this_run = false);
   // All that can be restored is, and what is under way is adopted.
   void Settle();
@@ -56,8 +56,8 @@ class TaskScheduler {
     int trials = 0;
   };
   // The next round, whose trials count as in flight from now on. Nothing when the run is over (reason() says why) or
-  // when every task that could go on has `max_in_flight` trials in flight already (reason() is kNone: ask again after
-  // Report).
+  // when every task that could continue has `max_in_flight` trials in flight already (reason() is kNone: ask again
+  // after Report).
   std::optional<Round> Next(int max_in_flight);
   // So many trials of a task, proposed by an earlier run, are in flight; returns how many of them the limit allows.
   int64_t Adopt(int task, int64_t trials);

@@ -1,9 +1,9 @@
 // A tuning run: proposes candidates for a list of tasks, has them measured, stores every result in a history, and
 // verifies the best of each task.
 //
-// Searching, building, running and training go on at once. One thread owns all state; a search runs beside it on a task
-// of its own, outcomes are collected by another. The measurer always has about a round ahead of it, of several tasks
-// when there are several, and no more: what is proposed late knows more.
+// Searching, building, running and training proceed concurrently. One thread owns all state; a search runs beside it on
+// a task of its own, outcomes are collected by another. The measurer always has about a round ahead of it, of several
+// tasks when there are several, and no more: what is proposed late knows more.
 #pragma once
 
 #include <atomic>
@@ -77,15 +77,15 @@ struct TunerOptions {
   // Waits for each round's results and training before the next one is searched, and takes the results in the order of
   // the proposals: slower, and the same every time for the same seed and measurements.
   bool synchronous = false;
-  // With `synchronous`: runs of the history that this one goes on with as if it had never been cut off. It begins with
+  // With `synchronous`: runs of the history that this one resumes as if it had never been interrupted. It begins with
   // what they began with, and what it proposes and the history has since is taken from there instead of measured again:
   // the proposals are those of an unbroken run. They were runs of the same tasks and options.
   std::vector<int64_t> continued_runs;
 
-  // What is proposed, and what searches begin and go on with, is kept there under this name until the run has come to
-  // its end. A run of that name that was cut off goes on from it: what it had proposed is measured first, and what it
-  // proposes is what it would have for the same results in the same order (scheduler/tuning/resumption.h). Null:
-  // neither. Not with `synchronous`, which plays such runs again.
+  // What is proposed, and what searches begin and continue with, is kept there under this name until the run has come
+  // to its end. A run of that name that was interrupted resumes from it: what it had proposed is measured first, and
+  // what it proposes is what it would have for the same results in the same order (scheduler/tuning/resumption.h).
+  // Null: neither. Not with `synchronous`, which plays such runs again.
   RoundStore* rounds = nullptr;
   std::string rounds_run;
 

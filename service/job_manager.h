@@ -1,5 +1,5 @@
 // Runs tuning jobs: several at once, each a tuner over the fleet and the one history, kept on disk so that a service
-// that was killed goes on with all of them.
+// that was killed resumes all of them.
 //
 // What a job has measured is in the history before it is reported; a job that is taken up again starts from
 // there (scheduler/tuner.h). Of the moments before a kill only what was still being measured is measured again.
@@ -56,7 +56,7 @@ class JobManager {
 
   // Begins to run jobs on the fleet of this tracker, those that an earlier service left unfinished first.
   void Run(const std::string& tracker);
-  // Ends the tuners, each with what it measures stored; their jobs go on at the next start. Idempotent.
+  // Ends the tuners, each with what it measures stored; their jobs are resumed at the next start. Idempotent.
   void Stop();
 
   // `owner`: name of the caller's token, for its quota; empty: no quota.

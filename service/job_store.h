@@ -1,4 +1,4 @@
-// The jobs of a coordinator service on disk: what it goes on with after a restart, planned or not.
+// The jobs of a coordinator service on disk: what it resumes after a restart, planned or not.
 //
 // One SQLite file (H.db.jobs) with a table `jobs`: id, key (unique), the Job of tuning.proto. Models lie beside it in
 // the folder H.db.models (service/model_store.h). A change that Put has returned OK for survives the

@@ -84,7 +84,7 @@ struct NetworkCheckReport {
 std::string Summary(const NetworkCheckReport& report);
 
 // Assembles the network from the best records of `shelf`, has it judged, and as long as it is wrong: finds the records
-// that make it so (find_guilty.h), marks them and goes on with the next best. A best record that was not verified yet
+// that make it so (find_guilty.h), marks them and continues with the next best. A best record that was not verified yet
 // is verified first. A network that is wrong with fallback schedules alone is reported (`right` is false) and marks
 // nothing; so is one that was wrong once and not again. An error means that it could not be checked.
 absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf,

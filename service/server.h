@@ -28,7 +28,7 @@ class CoordinatorServer {
  public:
   // Errors: those of JobManager::Open, TrackerServer::Start and the port.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorOptions options);
-  // Stops: what runs goes on at the next start.
+  // Stops: what runs is resumed at the next start.
   ~CoordinatorServer();
   CoordinatorServer(const CoordinatorServer&) = delete;
   CoordinatorServer& operator=(const CoordinatorServer&) = delete;

@@ -7,6 +7,7 @@
 #include "compiler/codegen/compile.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/library_calls.h"
+#include "compiler/tensor/device_facts.h"
 
 namespace diapason {
 namespace {
@@ -17,7 +18,7 @@ DeviceFacts OfCores(DeviceFacts facts, int cores) {
   facts.num_cores = cores;
   facts.flops *= share;
   facts.l2_bandwidth *= share;
-  facts.bandwidth = std::min(facts.bandwidth, 2e10 + 5e9 * cores);  // as DefaultFacts has it
+  facts.bandwidth = std::min(facts.bandwidth, BandwidthOfCores(cores));
   return facts;
 }
 

@@ -106,7 +106,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
 absl::StatusOr<std::vector<TunedWorkload>> ShippedForSearch(const TuneSpec& spec, const ResolvedTarget& target,
                                                             const std::string& program);
 
-// With `deterministic`: the runs of this command line and seed that the history has, which the next one goes on with
+// With `deterministic`: the runs of this command line and seed that the history has, which the next one resumes
 // (TunerOptions::continued_runs). Else none.
 absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
                                                    const std::string& command_line);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/rfc3339.h"
 #include "db/history_name.h"
+#include "db/trials.h"
 #include "ui/task_facts.h"
 
 namespace diapason {
@@ -56,7 +57,7 @@ Json Rest(const Json& list, size_t from) {
 absl::StatusOr<std::unique_ptr<HistoryFeed>> HistoryFeed::Open(const std::string& path, FeedOptions options) {
   ASSIGN_OR_RETURN(std::unique_ptr<History> history, History::Open(path, HistoryMode::kReadOnly));
   std::unique_ptr<HistoryFeed> feed(new HistoryFeed(std::move(history), options));
-  ASSIGN_OR_RETURN(const int64_t counter, feed->history_->ChangeCounter());
+  ASSIGN_OR_RETURN(const int64_t counter, TrialLog(*feed->history_).ChangeCounter());
   RETURN_IF_ERROR(feed->Reload());
   feed->counter_ = counter;
   return feed;
@@ -65,10 +66,10 @@ absl::StatusOr<std::unique_ptr<HistoryFeed>> HistoryFeed::Open(const std::string
 absl::Status HistoryFeed::Reload() {
   workloads_ = places_ = sketches_ = errors_ = Names();
   rows_.clear();
-  ASSIGN_OR_RETURN(total_, history_->CountTrials());
+  ASSIGN_OR_RETURN(total_, TrialLog(*history_).Count());
   RETURN_IF_ERROR(ReadNetworks());
   RETURN_IF_ERROR(ReadRuns());
-  ASSIGN_OR_RETURN(const std::vector<TrialRow> trials, history_->Trials(0, options_.most));
+  ASSIGN_OR_RETURN(const std::vector<TrialRow> trials, TrialLog(*history_).Trials(0, options_.most));
   origin_ = trials.empty() ? 0 : trials.front().created_at;
   for (const TrialRow& trial : trials) RETURN_IF_ERROR(AddRow(trial));
   return absl::OkStatus();
@@ -103,7 +104,7 @@ absl::Status HistoryFeed::ReadNetworks() {
                                          {"task", link.task_name},
                                          {"count", link.weight}});
   }
-  ASSIGN_OR_RETURN(const std::vector<NetworkLatency> latencies, history_->Latencies());
+  ASSIGN_OR_RETURN(const std::vector<NetworkLatency> latencies, TrialLog(*history_).Latencies());
   latencies_ = Json::array();
   for (const NetworkLatency& one : latencies) {
     latencies_.push_back({{"network", one.network},
@@ -226,7 +227,7 @@ absl::StatusOr<Json> HistoryFeed::ApplyStates(const std::vector<TrialState>& sta
 }
 
 absl::StatusOr<std::optional<HistoryFeed::Change>> HistoryFeed::Poll() {
-  ASSIGN_OR_RETURN(const int64_t counter, history_->ChangeCounter());
+  ASSIGN_OR_RETURN(const int64_t counter, TrialLog(*history_).ChangeCounter());
   if (counter == counter_ && !reload_) return std::nullopt;
   const bool again = std::exchange(reload_, true);
   ASSIGN_OR_RETURN(std::optional<Change> change, again ? ReadAgain() : ReadChange());
@@ -244,14 +245,14 @@ absl::StatusOr<std::optional<HistoryFeed::Change>> HistoryFeed::ReadAgain() {
 absl::StatusOr<std::optional<HistoryFeed::Change>> HistoryFeed::ReadChange() {
   const Mark from = Here();
   const Json before = {networks_, latencies_, runs_};
-  ASSIGN_OR_RETURN(total_, history_->CountTrials());
+  ASSIGN_OR_RETURN(total_, TrialLog(*history_).Count());
   RETURN_IF_ERROR(ReadNetworks());
   RETURN_IF_ERROR(ReadRuns());
   ASSIGN_OR_RETURN(const std::vector<TrialRow> trials,
-                   history_->Trials(rows_.empty() ? 0 : rows_.back().state.id, options_.most));
+                   TrialLog(*history_).Trials(rows_.empty() ? 0 : rows_.back().state.id, options_.most));
   for (const TrialRow& trial : trials) RETURN_IF_ERROR(AddRow(trial));
   ASSIGN_OR_RETURN(const std::vector<TrialState> states,
-                   history_->TrialStates(rows_.empty() ? 0 : rows_.front().state.id));
+                   TrialLog(*history_).States(rows_.empty() ? 0 : rows_.front().state.id));
   bool gone = false;
   ASSIGN_OR_RETURN(Json changed, ApplyStates(states, &gone));
   if (gone) return ReadAgain();

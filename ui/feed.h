@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 #include "db/history.h"
+#include "db/trials.h"
 
 namespace diapason {
 

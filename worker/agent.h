@@ -2,7 +2,7 @@
 // connections.
 //
 // Two threads: one leases, one reports and renews. A tracker that is away is asked again with backoff, for ever; what
-// runs meanwhile goes on, and its outcomes are reported when the session still lives.
+// runs meanwhile continues, and its outcomes are reported when the session still lives.
 #pragma once
 
 #include <map>

@@ -25,7 +25,7 @@ class IdSet {
     auto next = ranges_.upper_bound(id);
     return next != ranges_.begin() && std::prev(next)->second >= id;
   }
-  // Forgets the lowest numbers until there are at most so many ranges; size() goes on counting them.
+  // Forgets the lowest numbers until there are at most so many ranges; size() still counts them.
   void KeepRanges(size_t most) {
     while (ranges_.size() > most) ranges_.erase(ranges_.begin());
   }

@@ -1,5 +1,5 @@
 // Builds and runs measurement requests on this host: builder processes shared by all devices and one runner process a
-// device. Builds of later requests go on while earlier ones run.
+// device. Builds of later requests continue while earlier ones run.
 //
 // One thread, started by Start, owns all processes and every deadline: a request that was submitted always gets its
 // result, whatever the processes do. Faults and what they become (compiler/runtime/outcome.h):

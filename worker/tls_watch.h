@@ -36,7 +36,7 @@ class TlsWatch {
   struct MemoryFile {
     int fd = -1;
     std::string path;  // empty: there is none
-    // Replaces the contents: who has the file open goes on with the old ones. False: the system refused, nothing is
+    // Replaces the contents: who has the file open still reads the old ones. False: the system refused, nothing is
     // changed.
     bool Publish(const std::string& text);
   };

@@ -26,8 +26,9 @@ class TrackerWriter {
   TrackerWriter& operator=(const TrackerWriter&) = delete;
 
   // Takes a turn's changes, to be called in the order of the turns, and calls `answers` on its own thread once these
-  // and all earlier changes are in the file, or cannot be written (then the tracker goes on without, see TrackerStore).
-  // Returns the answers when there is nothing to wait for: the caller calls them. Never waits for the disk.
+  // and all earlier changes are in the file, or cannot be written (then the tracker continues without it, see
+  // TrackerStore). Returns the answers when there is nothing to wait for: the caller calls them. Never waits for the
+  // disk.
   Answers Add(TrackerStore::Changes changes, Answers answers);
 
  private:

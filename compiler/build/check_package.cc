@@ -85,6 +85,7 @@ class ReferenceNetwork::Impl {
   absl::Status MeasureTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected);
   // The tolerances of what the step has written, from those of what it read.
   void EstimateErrors(const PackageStep& step);
+  double MagnitudeOfTensor(int tensor);
 
   const Package package_;
   const PackageManifest& manifest_;
@@ -94,6 +95,7 @@ class ReferenceNetwork::Impl {
   std::vector<std::unique_ptr<Executable>> executables_;  // by task
   std::vector<Array> values_;                             // by tensor, flat
   std::vector<Tolerance> tolerances_;                     // by tensor
+  std::map<int, double> magnitudes_;                      // of constants, by tensor, as far as they were asked for
 };
 
 absl::StatusOr<Program> ReferenceNetwork::Impl::CompileTask(int task) {
@@ -193,12 +195,19 @@ absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step, std::mt199
   return absl::OkStatus();
 }
 
+double ReferenceNetwork::Impl::MagnitudeOfTensor(int tensor) {
+  if (manifest_.tensors[tensor].place != Place::kConstant) return MagnitudeOf(values_[tensor]);
+  const auto [known, added] = magnitudes_.try_emplace(tensor, 0);
+  if (added) known->second = MagnitudeOf(values_[tensor]);
+  return known->second;
+}
+
 void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
   const ComputeDag& dag = dags_[step.task];
   const std::vector<int> inputs = dag.inputs();
   std::map<int, InputError> errors;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const double magnitude = MagnitudeOf(values_[step.inputs[i]]);
+    const double magnitude = MagnitudeOfTensor(step.inputs[i]);
     const Tolerance& of = tolerances_[step.inputs[i]];
     errors[inputs[i]] = {magnitude, of.relative * magnitude, of.jump, of.share};
   }

@@ -194,6 +194,11 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package) {
   return OpenDevice(target);
 }
 
+// What a plan was made with, as far as it came to anything.
+PlanOptions OptionsOf(const Plan& plan) {
+  return {.parallel = plan.paths() > 1, .prefetch = plan.prefetched_bytes() > 0};
+}
+
 // Builds up a runner: memory, weights, then a step after the other.
 class PackageRunner::Loader {
  public:
@@ -221,8 +226,11 @@ class PackageRunner::Loader {
   void DropUnread();
   void TellPart(const PackageStep& step, Launch& launch) const;
   std::vector<Launch> AllLaunches() const;
-  // Takes the plan with parallel paths if that is faster.
-  absl::Status TryPaths(std::vector<Launch> launches);
+  // Whether a plan of the package's launches takes less time than the one that was chosen so far.
+  absl::StatusOr<bool> IsFaster(Plan& plan) const;
+  // Takes the plan with parallel paths if that is faster; then one with prefetches, on those paths.
+  absl::Status TryPaths();
+  absl::Status TryPrefetches();
 
   PackageRunner& runner_;
   Device& device_;
@@ -389,39 +397,53 @@ absl::Status PackageRunner::Loader::Load() {
   RETURN_IF_ERROR(AllocateTensors(nullptr));
   for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
   DropUnread();
-  std::vector<Launch> launches = AllLaunches();
-  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(launches));
-  return TryPaths(std::move(launches));
+  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(AllLaunches()));
+  RETURN_IF_ERROR(TryPaths());
+  return TryPrefetches();
 }
 
 absl::Status PackageRunner::Loader::LoadFrom(const PlanParts& parts) {
   RETURN_IF_ERROR(AllocateTensors(&parts));
   for (size_t i = 0; i < manifest_.steps.size(); ++i) RETURN_IF_ERROR(AddStepFrom(manifest_.steps[i], parts.steps[i]));
-  ASSIGN_OR_RETURN(runner_.plan_,
-                   parts.parallel ? device_.MakeParallelPlan(AllLaunches()) : device_.MakePlan(AllLaunches()));
+  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlanWith(AllLaunches(), parts.options));
   return absl::OkStatus();
 }
 
 // Some rounds of both plans in turns, each long enough to be told apart.
-absl::Status PackageRunner::Loader::TryPaths(std::vector<Launch> launches) {
+absl::StatusOr<bool> PackageRunner::Loader::IsFaster(Plan& plan) const {
   constexpr int kRounds = 7;
   constexpr double kRoundSeconds = 2e-3, kWorthwhile = 0.995;
-  absl::StatusOr<std::unique_ptr<Plan>> parallel = device_.MakeParallelPlan(std::move(launches));
-  if (!parallel.ok() || (*parallel)->paths() == 1) return absl::OkStatus();  // the plan in order is there
-  Timing in_order, side_by_side;
+  Timing now, other;
   int64_t times = 1;
   for (int round = -1; round < kRounds; ++round) {
     ASSIGN_OR_RETURN(const double one, runner_.plan_->Time(times));
-    ASSIGN_OR_RETURN(const double other, (*parallel)->Time(times));
+    ASSIGN_OR_RETURN(const double two, plan.Time(times));
     if (round < 0) {
       times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(one, 1e-6)), 1, 1000);
       continue;
     }
-    in_order.samples.push_back(one);
-    side_by_side.samples.push_back(other);
+    now.samples.push_back(one);
+    other.samples.push_back(two);
   }
-  if (MedianSeconds(side_by_side) < kWorthwhile * MedianSeconds(in_order)) std::swap(runner_.plan_, *parallel);
+  return MedianSeconds(other) < kWorthwhile * MedianSeconds(now);
+}
+
+absl::Status PackageRunner::Loader::TryPaths() {
+  absl::StatusOr<std::unique_ptr<Plan>> parallel = device_.MakePlanWith(AllLaunches(), {.parallel = true});
+  if (!parallel.ok() || (*parallel)->paths() == 1) return absl::OkStatus();  // the plan in order is there
+  ASSIGN_OR_RETURN(const bool faster, IsFaster(**parallel));
+  if (faster) std::swap(runner_.plan_, *parallel);
   if (keep_other_plan_) runner_.other_plan_ = *std::move(parallel);
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::TryPrefetches() {
+  PlanOptions options = OptionsOf(*runner_.plan_);
+  options.prefetch = true;
+  absl::StatusOr<std::unique_ptr<Plan>> fetching = device_.MakePlanWith(AllLaunches(), options);
+  if (!fetching.ok() || (*fetching)->prefetched_bytes() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool faster, IsFaster(**fetching));
+  if (faster) runner_.plan_ = *std::move(fetching);
   return absl::OkStatus();
 }
 
@@ -470,7 +492,7 @@ PlanParts PackageRunner::Parts() const {
     part.prepared.resize(part.program.buffers.size());
     for (int buffer : step->BuffersOf(BufferRole::kPrepared)) part.prepared[buffer] = step->kept(buffer);
   }
-  parts.parallel = plan_->paths() > 1;
+  parts.options = OptionsOf(*plan_);
   return parts;
 }
 

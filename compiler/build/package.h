@@ -117,7 +117,7 @@ struct PlanParts {
   std::vector<std::shared_ptr<DeviceBuffer>>
       constants;  // by tensor; null for others, and for those that only prologues read
   std::vector<Step> steps;
-  bool parallel = false;  // whether parallel paths were measured to be faster
+  PlanOptions options;  // those that were measured to be faster
 };
 
 // One plan of a package, loaded on a device. One thread at a time.
@@ -183,6 +183,8 @@ class PackageRunner {
   // Paths on which kernels that do not depend on each other run side by side: where the device can and that was
   // measured to be faster while loading. 1: in order.
   int paths() const { return plan_->paths(); }
+  // Bytes that a run brings to the cache ahead of the kernels that read them, where that was measured to be faster.
+  int64_t prefetched_bytes() const { return plan_->prefetched_bytes(); }
   // Where there is a plan in order and one with paths, which another load may find the faster: takes the one that is
   // not in use. False when there is no other, or none was kept, and after an error of the device.
   bool UseOtherPlan();

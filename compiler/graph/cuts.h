@@ -1,7 +1,10 @@
-// Ways to cut a network other than PartitionNetwork's, at boundaries where it may matter: a residual addition in the
-// epilogue of one branch, of the other, or by itself; element-wise operators computed wherever a convolution reads
-// them, or once; a concatenation in place or by a kernel. Their tasks are measured like any other, and a build takes at
-// each boundary the way whose tasks take least time together.
+// Fusion alternatives: how a network may be partitioned into tasks other than by the default fusion (PartitionNetwork).
+//
+// A choice point ("boundary") is a place where it matters: a residual addition in the epilogue of one branch, of the
+// other, or in a kernel of its own; element-wise operators computed wherever a convolution reads them, or once; a
+// concatenation in place or by a kernel. Each has alternatives ("ways"), the first of which is the default. The tasks
+// of all alternatives are measured like any other, and a build takes at each choice point the alternative whose tasks
+// take least time together.
 #pragma once
 
 #include <string>
@@ -15,49 +18,49 @@
 
 namespace diapason {
 
-// One way at a boundary.
+// One alternative at a choice point.
 struct CutWay {
   std::string name;                        // for people: "usual", "add apart"
-  Ways ways;                               // what differs from the usual
-  std::vector<std::pair<int, int>> tasks;  // tasks that the boundary's nodes then are, and how often, in order
+  Ways ways;                               // how it groups nodes differently from the default
+  std::vector<std::pair<int, int>> tasks;  // task, count: what the choice point's nodes become, in order
   bool writes_in_place = false;  // one of them writes a part of a larger tensor, which calls of libraries cannot
 };
 
-// Boundaries are independent: they have no node in common.
+// A choice point. Choice points are independent: they have no node in common.
 struct Boundary {
   std::string name;          // of its node: "layer1.0.add"
-  std::vector<CutWay> ways;  // the usual one first; at least two
+  std::vector<CutWay> ways;  // the default first; at least two
 };
 
 struct Cuts {
-  // The default. Its tasks are followed by those that only alternatives have, with count 0: first those of ways that
-  // may win.
+  // By the default fusion. Its own tasks come first, then those that only alternatives have, with count 0: of these,
+  // first the tasks of alternatives that may be fastest (WaysThatMayWin).
   Partition partition;
-  size_t usual_tasks = 0;       // tasks that it has itself
-  size_t worthwhile_tasks = 0;  // with those of ways that may win (WaysThatMayWin)
-  Ways usual;
+  size_t usual_tasks = 0;            // how many tasks the default fusion has
+  size_t worthwhile_tasks = 0;       // these and the tasks of alternatives that may be fastest
+  Ways usual;                        // how the default fusion groups nodes
   std::vector<Boundary> boundaries;  // in order of nodes
-  // Occurrences of each task outside of all boundaries.
-  std::vector<int> fixed;
-  int groupings = 0;  // how often the whole network was grouped in order to find the boundaries: what the search costs
+  std::vector<int> fixed;            // by task: its count outside of all choice points
+  int groupings = 0;  // how often the whole network was grouped to find the choice points: the cost of FindCuts
 };
 
 // REQUIRES: as PartitionNetwork.
 absl::StatusOr<Cuts> FindCuts(const Network& network);
 
-// Those of its ways that can be best whatever tasks take: a way that runs all that another one runs, and more, is left
-// out. Indices, in order; the usual one is always there.
+// Indices, ascending, of the alternatives that can be fastest for some times of their tasks: one that runs everything
+// that another one runs, and more, is left out. The default is always among them.
 std::vector<int> WaysThatMayWin(const Boundary& boundary);
 
-// The network cut as `chosen` says: a way for each boundary.
+// The partition that takes alternative chosen[i] at choice point i. REQUIRES: an entry for each choice point.
 absl::StatusOr<Partition> PartitionAs(const Network& network, const Cuts& cuts, const std::vector<int>& chosen);
 
-// For compiler/graph.
+// The partition of a network whose nodes are grouped as `ways` says. For compiler/graph.
 absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& ways);
 
-// The way of least time at each boundary. `seconds` has the time of each task, 0 where it is unknown: a way counts when
-// all of its tasks are known and `able(way)`; among equals, and where no way counts, the first one that is able is
-// taken. Other ways must take less than the usual one times `worth`.
+// By choice point: the index of the alternative whose tasks take least time together. `seconds` has the time of each
+// task, 0 where it is not known. Considered are alternatives with `able(way)` whose tasks all have a time; the others
+// must take less than the default's time times `worth`. Of equal ones, and where none can be considered, the first with
+// `able(way)` is taken; where there is none, the default.
 template <typename Able>
 std::vector<int> BestWays(const Cuts& cuts, const std::vector<double>& seconds, double worth, Able able) {
   std::vector<int> chosen;

@@ -1,4 +1,4 @@
-// What is computed at a loop of a stage before the stage goes on: other stages, and the barriers between them.
+// What is computed at a loop of a stage before the stage continues: other stages, and the barriers between them.
 #pragma once
 
 #include <vector>

@@ -18,8 +18,8 @@ int64_t SharedBytesOf(const Stmt& stmt);
 // Buffers that are allocated in the kernel.
 class KernelBuffers {
  public:
-  // `next`: the next id that is no stage's; it goes on for the next kernel of a program. Declares the buffers of the
-  // stages that are computed inside the kernel, and what is beside them: barriers, small parts, growth.
+  // `next`: the next id that is no stage's; it keeps counting for the next kernel of a program. Declares the buffers of
+  // the stages that are computed inside the kernel, and what is beside them: barriers, small parts, growth.
   KernelBuffers(const KernelContext& kernel, int* next);
 
   int NewId() { return (*next_)++; }

@@ -19,7 +19,7 @@ namespace diapason {
 // kernel, which outlives it.
 class NestBuilder : private NestEmitter {
  public:
-  // `next_buffer` gives ids to temporaries that are no stage's buffer; it goes on for the next kernel.
+  // `next_buffer` gives ids to temporaries that are no stage's buffer; it keeps counting for the next kernel.
   NestBuilder(const KernelContext& kernel, int* next_buffer);
 
   // Once. InvalidArgument and FailedPrecondition for what the schedule asks for and cannot have.

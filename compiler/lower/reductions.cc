@@ -95,8 +95,23 @@ class Reduction {
   bool SumsAreRegisters() const {
     if (carried_) return true;
     const bool elsewhere = held_ > first_ || stage_.attach == StageState::Attach::kRoot || IsOfBlock(stage_.memory) ||
-                           parts_.loops.InSerialLoops(id_, first_);
+                           parts_.loops.InSerialLoops(id_, first_) ||
+                           (!nest_.kernel.target.is_gpu() && !IsReadStraight());
     return elsewhere && parts_.loops.HasReduction(id_, held_);
+  }
+
+  // Whether all that reads the stage is unrolled, so that what it is held in are registers: memory that is read by a
+  // loop is no place to add up in, since compilers find registers for it by luck.
+  bool IsReadStraight() const {
+    if (stage_.attach != StageState::Attach::kAt) return false;
+    const StageState& reader = nest_.kernel.state.stage(stage_.attach_stage);
+    const auto after = static_cast<size_t>(nest_.kernel.bounds.stages[id_].attach_position) + 1;
+    for (size_t p = after; p < reader.order.size(); ++p) {
+      const ForKind kind = parts_.loops.KindOf(stage_.attach_stage, p);
+      const bool straight = kind == ForKind::kUnroll || kind == ForKind::kVectorize;
+      if (!straight && nest_.kernel.extent(stage_.attach_stage, p) > 1) return false;
+    }
+    return true;
   }
 
   void DeclareRegisters() {

@@ -10,6 +10,11 @@ ArgumentTable::ArgumentTable(const std::vector<Launch>& launches) {
       for (const DeviceBuffer* arg : launch.args) places_.erase(arg);
 }
 
+void ArgumentTable::Add(const DeviceBuffer& buffer, const ArgumentPlace& place) {
+  const auto found = places_.find(&buffer);
+  if (found != places_.end()) found->second.push_back(place);
+}
+
 const std::vector<ArgumentPlace>& ArgumentTable::PlacesOf(const DeviceBuffer& buffer) const {
   static const std::vector<ArgumentPlace> none;
   const auto found = places_.find(&buffer);

@@ -14,12 +14,14 @@ struct ArgumentPlace {
   bool operator==(const ArgumentPlace&) const = default;
 };
 
-// Constant. The buffers of the launches must outlive it, since they are known by their addresses.
+// The buffers of the launches must outlive it, since they are known by their addresses.
 class ArgumentTable {
  public:
   ArgumentTable() = default;
   explicit ArgumentTable(const std::vector<Launch>& launches);
 
+  // A launch that was not given has the buffer too. Nothing changes for a buffer without places.
+  void Add(const DeviceBuffer& buffer, const ArgumentPlace& place);
   // In order. None for a buffer that no launch has, or that a call of a library has: such a call may hold what was made
   // of the address (a descriptor, a plan), and the kernels that it launches are not known.
   const std::vector<ArgumentPlace>& PlacesOf(const DeviceBuffer& buffer) const;

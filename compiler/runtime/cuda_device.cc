@@ -11,8 +11,10 @@
 #include "compiler/runtime/cuda_library.h"
 #include "compiler/runtime/cuda_memory.h"
 #include "compiler/runtime/cuda_plan.h"
+#include "compiler/runtime/cuda_prefetch.h"
 #include "compiler/runtime/launch_paths.h"
 #include "compiler/runtime/nvml.h"
+#include "compiler/runtime/prefetches.h"
 
 namespace diapason {
 namespace {
@@ -125,11 +127,9 @@ class CudaDevice : public Device {
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
-    return MakePlanOn(launches, 1);
+    return MakePlanWith(std::move(launches), {});
   }
-  absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) override {
-    return MakePlanOn(launches, kMostPaths);
-  }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlanWith(std::vector<Launch> launches, const PlanOptions& options) override;
   absl::StatusOr<std::unique_ptr<LaunchTimer>> MakeLaunchTimer(std::vector<Launch> launches) override;
   absl::Status FlushCache() override;
   Clocks clocks() const override { return nvml_ != nullptr ? nvml_->clocks() : Clocks{}; }
@@ -137,7 +137,7 @@ class CudaDevice : public Device {
  private:
   absl::Status Select() { return cuda_.ToStatus(cuda_.CtxSetCurrent(context_), "selecting the GPU"); }
   absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlanOn(const std::vector<Launch>& launches, int most_paths);
+  absl::StatusOr<std::vector<PrefetchLaunch>> PrefetchesOf(const std::vector<Launch>& launches);
 
   const CudaLibrary& cuda_;
   const CUdevice device_;
@@ -147,6 +147,7 @@ class CudaDevice : public Device {
   CUstream stream_ = nullptr;
   std::unique_ptr<DeviceBuffer> flush_scratch_;
   std::unique_ptr<CudaLaunchPreparer> preparer_;
+  std::unique_ptr<CudaPrefetcher> prefetcher_;
 };
 
 absl::Status CudaDevice::Open() {
@@ -155,12 +156,14 @@ absl::Status CudaDevice::Open() {
   RETURN_IF_ERROR(Select());
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "making a stream"));
   preparer_ = std::make_unique<CudaLaunchPreparer>(cuda_, context_, stream_, facts_);
+  prefetcher_ = std::make_unique<CudaPrefetcher>(cuda_, context_);
   return absl::OkStatus();
 }
 
 CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
   cuda_.CtxSetCurrent(context_);
+  prefetcher_.reset();
   preparer_.reset();
   flush_scratch_.reset();
   if (stream_ != nullptr) cuda_.StreamDestroy(stream_);
@@ -259,14 +262,18 @@ std::vector<MemoryRange> MemoryOf(const Launch& launch) {
   return memory;
 }
 
-LaunchPaths PathsOf(const std::vector<Launch>& launches, int most) {
+std::vector<std::vector<MemoryRange>> MemoryOf(const std::vector<Launch>& launches) {
+  std::vector<std::vector<MemoryRange>> memory;
+  for (const Launch& launch : launches) memory.push_back(MemoryOf(launch));
+  return memory;
+}
+
+LaunchPaths PathsOf(const std::vector<Launch>& launches, bool parallel) {
   // Calls of libraries have one stream and one workspace.
   const bool calls =
       std::any_of(launches.begin(), launches.end(), [](const Launch& l) { return l.kernel.library != nullptr; });
-  if (most == 1 || calls) return InOrder(launches.size());
-  std::vector<std::vector<MemoryRange>> memory;
-  for (const Launch& launch : launches) memory.push_back(MemoryOf(launch));
-  return PlacePaths(DependenciesOf(memory), most);
+  if (!parallel || calls) return InOrder(launches.size());
+  return PlacePaths(DependenciesOf(MemoryOf(launches)), kMostPaths);
 }
 
 absl::StatusOr<std::unique_ptr<LaunchTimer>> CudaDevice::MakeLaunchTimer(std::vector<Launch> launches) {
@@ -278,13 +285,26 @@ absl::StatusOr<std::unique_ptr<LaunchTimer>> CudaDevice::MakeLaunchTimer(std::ve
   return std::make_unique<CudaLaunchTimer>(std::move(plan));
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<Launch>& launches, int most_paths) {
+absl::StatusOr<std::vector<PrefetchLaunch>> CudaDevice::PrefetchesOf(const std::vector<Launch>& launches) {
+  constexpr int kFirstMajor = 9;  // compute capability
+  if (Attribute(cuda_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < kFirstMajor)
+    return std::vector<PrefetchLaunch>();
+  return prefetcher_->Prepare(launches, PlanPrefetches(MemoryOf(launches), facts_.l2_bytes));
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanWith(std::vector<Launch> launches,
+                                                               const PlanOptions& options) {
   RETURN_IF_ERROR(Select());
-  ASSIGN_OR_RETURN(std::vector<PreparedLaunch> all, preparer_->PrepareAll(launches));
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, preparer_->WorkspaceFor(all));
+  PlanLaunches all;
+  ASSIGN_OR_RETURN(all.launches, preparer_->PrepareAll(launches));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, preparer_->WorkspaceFor(all.launches));
+  if (options.prefetch) {
+    ASSIGN_OR_RETURN(all.prefetches, PrefetchesOf(launches));
+  }
+  all.arguments = ArgumentTable(launches);
+  all.paths = PathsOf(launches, options.parallel);
   auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
-  RETURN_IF_ERROR(
-      plan->Capture(std::move(all), ArgumentTable(launches), std::move(workspace), PathsOf(launches, most_paths)));
+  RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace)));
   return plan;
 }
 

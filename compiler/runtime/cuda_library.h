@@ -39,7 +39,6 @@ namespace diapason {
   F(StreamBeginCapture, "cuStreamBeginCapture_v2", CUstream, CUstreamCaptureMode)                                     \
   F(StreamEndCapture, "cuStreamEndCapture", CUstream, CUgraph*)                                                       \
   F(GraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph, unsigned long long)              \
-  F(GraphUpload, "cuGraphUpload", CUgraphExec, CUstream)                                                              \
   F(GraphLaunch, "cuGraphLaunch", CUgraphExec, CUstream)                                                              \
   F(GraphDestroy, "cuGraphDestroy", CUgraph)                                                                          \
   F(GraphExecDestroy, "cuGraphExecDestroy", CUgraphExec)                                                              \

@@ -24,6 +24,7 @@ CudaPlan::~CudaPlan() {
   if (end_ != nullptr) cuda_.EventDestroy(end_);
   for (CUevent event : events_) cuda_.EventDestroy(event);
   for (CUstream stream : streams_) cuda_.StreamDestroy(stream);
+  if (prefetch_stream_ != nullptr) cuda_.StreamDestroy(prefetch_stream_);
 }
 
 absl::Status CudaPlan::Launch(PreparedLaunch& prepared, CUstream stream) {
@@ -91,38 +92,56 @@ absl::Status CudaPlan::MakeStreams(int count) {
   return absl::OkStatus();
 }
 
-// Streams of other paths join the capture by waiting for an event of it, and are waited for at its end.
+absl::Status CudaPlan::RecordOrder(CUstream stream, CUevent* event) {
+  RETURN_IF_ERROR(Check(cuda_.EventCreate(event, CU_EVENT_DISABLE_TIMING), "making an event"));
+  events_.push_back(*event);
+  return Check(cuda_.EventRecord(*event, stream), "recording an event");
+}
+
+absl::Status CudaPlan::LaunchPrefetches(int ended, CUevent event) {
+  const size_t first = launches_.size() - prefetch_after_.size();
+  for (size_t i = 0; i < prefetch_after_.size(); ++i) {
+    if (prefetch_after_[i] != ended) continue;
+    RETURN_IF_ERROR(WaitFor(prefetch_stream_, event));
+    RETURN_IF_ERROR(Launch(launches_[first + i], prefetch_stream_));
+    launches_[first + i].node = LastNode(prefetch_stream_);
+  }
+  return absl::OkStatus();
+}
+
+// Streams of other paths, and that of prefetches, join the capture by waiting for an event of it, and are waited for at
+// its end.
 absl::Status CudaPlan::LaunchAll(const LaunchPaths& paths) {
   const auto stream_of = [&](int path) { return path == 0 ? stream_ : streams_[path - 1]; };
-  const auto record = [&](CUstream stream, CUevent* event) {
-    RETURN_IF_ERROR(Check(cuda_.EventCreate(event, CU_EVENT_DISABLE_TIMING), "making an event"));
-    events_.push_back(*event);
-    return Check(cuda_.EventRecord(*event, stream), "recording an event");
-  };
-  const auto wait = [&](CUstream stream, CUevent event) {
-    return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event");
-  };
-  std::vector<bool> waited_for(launches_.size(), false), joined(paths.count, false);
+  const size_t count = launches_.size() - prefetch_after_.size();
+  std::vector<bool> waited_for(count, false), joined(paths.count, false);
   for (const PathStep& step : paths.steps)
     for (int launch : step.waits) waited_for[launch] = true;
   for (size_t path = 1; path < paths.last.size(); ++path) waited_for[paths.last[path]] = true;
-  std::vector<CUevent> done(launches_.size(), nullptr);
+  for (int after : prefetch_after_)
+    if (after >= 0) waited_for[after] = true;
+  std::vector<CUevent> done(count, nullptr);
   CUevent begin = nullptr;
-  if (paths.count > 1) RETURN_IF_ERROR(record(stream_, &begin));
-  for (size_t i = 0; i < launches_.size(); ++i) {
+  if (paths.count > 1 || !prefetch_after_.empty()) RETURN_IF_ERROR(RecordOrder(stream_, &begin));
+  RETURN_IF_ERROR(LaunchPrefetches(-1, begin));
+  for (size_t i = 0; i < count; ++i) {
     const PathStep& step = paths.steps[i];
     const CUstream stream = stream_of(step.path);
-    if (step.path > 0 && !joined[step.path] && step.waits.empty()) RETURN_IF_ERROR(wait(stream, begin));
+    if (step.path > 0 && !joined[step.path] && step.waits.empty()) RETURN_IF_ERROR(WaitFor(stream, begin));
     joined[step.path] = true;
-    for (int launch : step.waits) RETURN_IF_ERROR(wait(stream, done[launch]));
+    for (int launch : step.waits) RETURN_IF_ERROR(WaitFor(stream, done[launch]));
     // Only the kernel that a kernel follows at once can let it start early.
     if (paths.count > 1 && !step.alone) launches_[i].kernel.overlap = false;
     RETURN_IF_ERROR(Launch(launches_[i], stream));
     if (launches_[i].library == nullptr) launches_[i].node = LastNode(stream);
-    if (waited_for[i]) RETURN_IF_ERROR(record(stream, &done[i]));
+    if (waited_for[i]) RETURN_IF_ERROR(RecordOrder(stream, &done[i]));
+    RETURN_IF_ERROR(LaunchPrefetches(static_cast<int>(i), done[i]));
   }
-  for (size_t path = 1; path < paths.last.size(); ++path) RETURN_IF_ERROR(wait(stream_, done[paths.last[path]]));
-  return absl::OkStatus();
+  for (size_t path = 1; path < paths.last.size(); ++path) RETURN_IF_ERROR(WaitFor(stream_, done[paths.last[path]]));
+  if (prefetch_after_.empty()) return absl::OkStatus();
+  CUevent fetched = nullptr;
+  RETURN_IF_ERROR(RecordOrder(prefetch_stream_, &fetched));
+  return WaitFor(stream_, fetched);
 }
 
 absl::Status CudaPlan::LaunchTimed(std::vector<PreparedLaunch>& launches) {
@@ -143,15 +162,23 @@ absl::Status CudaPlan::LaunchTimed(std::vector<PreparedLaunch>& launches) {
   return absl::OkStatus();
 }
 
-absl::Status CudaPlan::Capture(std::vector<PreparedLaunch> launches, ArgumentTable arguments,
-                               std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths) {
-  launches_ = std::move(launches);
-  arguments_ = std::move(arguments);
+absl::Status CudaPlan::Capture(PlanLaunches launches, std::unique_ptr<DeviceBuffer> workspace) {
+  launches_ = std::move(launches.launches);
+  arguments_ = std::move(launches.arguments);
   workspace_ = std::move(workspace);
-  RETURN_IF_ERROR(MakeStreams(std::max(paths.count, 1) - 1));
+  for (PrefetchLaunch& prefetch : launches.prefetches) {
+    for (size_t i = 0; i < prefetch.buffers.size(); ++i)
+      arguments_.Add(*prefetch.buffers[i], {launches_.size(), 2 * i});
+    launches_.push_back(std::move(prefetch.launch));
+    prefetch_after_.push_back(prefetch.after);
+    prefetched_bytes_ += prefetch.bytes;
+  }
+  RETURN_IF_ERROR(MakeStreams(std::max(launches.paths.count, 1) - 1));
+  if (!prefetch_after_.empty())
+    RETURN_IF_ERROR(Check(cuda_.StreamCreate(&prefetch_stream_, CU_STREAM_NON_BLOCKING), "making a stream"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
-  return CaptureGraph([&] { return LaunchAll(paths); });
+  return CaptureGraph([&] { return LaunchAll(launches.paths); });
 }
 
 absl::Status CudaPlan::CaptureTimed(std::vector<PreparedLaunch> launches, std::unique_ptr<DeviceBuffer> workspace) {
@@ -174,9 +201,7 @@ absl::Status CudaPlan::CaptureGraph(const std::function<absl::Status()>& launch_
     captured_ = graph;
   else if (graph != nullptr)
     cuda_.GraphDestroy(graph);
-  RETURN_IF_ERROR(made);
-  RETURN_IF_ERROR(Check(cuda_.GraphUpload(graph_, stream_), "uploading a graph"));
-  return Check(cuda_.StreamSynchronize(stream_), "uploading a graph");
+  return made;
 }
 
 absl::Status CudaPlan::Run() {

@@ -30,6 +30,22 @@ struct PreparedLaunch {
   bool stale = false;          // the instantiated graph has other arguments for it than `args`
 };
 
+// A launch beside the others that brings memory to the cache (cuda_prefetch.h).
+struct PrefetchLaunch {
+  PreparedLaunch launch;
+  int after = -1;                            // the launch that has ended by then; -1: none
+  std::vector<const DeviceBuffer*> buffers;  // buffer i is argument 2 * i
+  int64_t bytes = 0;
+};
+
+// What a plan launches.
+struct PlanLaunches {
+  std::vector<PreparedLaunch> launches;
+  ArgumentTable arguments;
+  LaunchPaths paths;
+  std::vector<PrefetchLaunch> prefetches;  // in order of `after`
+};
+
 // Calls a library with operands and workspace (null: none) at these addresses.
 absl::Status CallLibrary(PreparedCall& call, const std::vector<CUdeviceptr>& operands, const DeviceBuffer* workspace);
 
@@ -39,9 +55,8 @@ class CudaPlan : public Plan {
       : cuda_(cuda), context_(context), stream_(stream) {}
   ~CudaPlan() override;
   // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of
-  // libraries, all of them in turn; null without such calls. `arguments`: of the launches.
-  absl::Status Capture(std::vector<PreparedLaunch> launches, ArgumentTable arguments,
-                       std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths);
+  // libraries, all of them in turn; null without such calls.
+  absl::Status Capture(PlanLaunches launches, std::unique_ptr<DeviceBuffer> workspace);
   // The same in order, for SecondsOfLaunches: events of the graph take the time between launches, none of which starts
   // early.
   absl::Status CaptureTimed(std::vector<PreparedLaunch> launches, std::unique_ptr<DeviceBuffer> workspace);
@@ -53,6 +68,7 @@ class CudaPlan : public Plan {
   bool CanRedirect(const DeviceBuffer& buffer) const override;
   absl::Status Redirect(absl::Span<const Redirection> redirections) override;
   int paths() const override { return static_cast<int>(streams_.size()) + 1; }
+  int64_t prefetched_bytes() const override { return prefetched_bytes_; }
 
  private:
   absl::Status Launch(PreparedLaunch& prepared, CUstream stream);
@@ -61,8 +77,15 @@ class CudaPlan : public Plan {
   // Gives the instantiated graph the arguments of a launch.
   absl::Status Update(PreparedLaunch& prepared);
   absl::Status LaunchAll(const LaunchPaths& paths);
+  // Launches the prefetches that come behind launch `ended` (-1: at the start), by whose event they wait.
+  absl::Status LaunchPrefetches(int ended, CUevent event);
+  absl::Status RecordOrder(CUstream stream, CUevent* event);
+  absl::Status WaitFor(CUstream stream, CUevent event) {
+    return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event");
+  }
   absl::Status LaunchTimed(std::vector<PreparedLaunch>& launches);
-  // A graph of what `launch_all` puts into the stream.
+  // A graph of what `launch_all` puts into the stream. It is not uploaded ahead (cuGraphUpload): until such a graph has
+  // been launched, launches of every other graph take up to 8% more or less time than they do otherwise.
   absl::Status CaptureGraph(const std::function<absl::Status()>& launch_all);
   absl::StatusOr<double> SecondsBetween(CUevent start, CUevent end);
   absl::Status MakeStreams(int count);
@@ -74,13 +97,17 @@ class CudaPlan : public Plan {
   // The captured graph, by whose nodes those of the instantiated one are named; null where that is never done.
   CUgraph captured_ = nullptr;
   CUgraphExec graph_ = nullptr;
-  std::vector<PreparedLaunch> launches_;  // empty in a plan that takes the time of launches
+  // Empty in a plan that takes the time of launches. Those of prefetches come behind those that compute.
+  std::vector<PreparedLaunch> launches_;
+  std::vector<int> prefetch_after_;  // of the prefetches: the launch behind which each comes
+  int64_t prefetched_bytes_ = 0;
   ArgumentTable arguments_;
   std::vector<size_t> stale_;  // launches with `stale`
   std::unique_ptr<DeviceBuffer> workspace_;
   CUevent start_ = nullptr, end_ = nullptr;
   std::vector<CUstream> streams_;  // of the paths behind the first, whose stream is the device's
-  std::vector<CUevent> events_;    // that order paths while they are captured, or that take times
+  CUstream prefetch_stream_ = nullptr;
+  std::vector<CUevent> events_;  // that order paths while they are captured, or that take times
 };
 
 // The times of the launches of a plan that CaptureTimed has made.

@@ -82,6 +82,8 @@ class Plan {
   }
   // Paths on which launches may run side by side; 1: all run in order.
   virtual int paths() const { return 1; }
+  // Bytes that a run asks the cache for ahead of the launches that read them (PlanOptions::prefetch).
+  virtual int64_t prefetched_bytes() const { return 0; }
 };
 
 // The time of each launch of a sequence, taken where it stands: behind the launches before it, with the caches as they
@@ -93,6 +95,16 @@ class LaunchTimer {
   // Runs the sequence once and gives the seconds of each launch, in order. What taking the time costs is subtracted
   // where it is known; none is below 0. Errors as Plan::Run.
   virtual absl::StatusOr<std::vector<double>> Run() = 0;
+};
+
+// How launches of a plan may run other than in order; results are the same.
+struct PlanOptions {
+  // Launches that neither write what the other uses may run side by side (cuda: parallel paths of the graph; not where
+  // libraries are called).
+  bool parallel = false;
+  // What launches read and none writes (weights) is brought to the L2 cache ahead of them, if it does not fit there as
+  // a whole (cuda, sm_90 and later; prefetches.h).
+  bool prefetch = false;
 };
 
 class Device {
@@ -132,9 +144,9 @@ class Device {
   // InvalidArgument when a kernel is not in its module; FailedPrecondition when the driver refuses a launch (threads,
   // registers, shared memory, grid). opencl refuses when the plan first runs.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) = 0;
-  // The same, but launches that neither write what the other uses may run side by side (cuda: parallel paths of the
-  // graph). In order on the other devices, and where libraries are called.
-  virtual absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) {
+  // The same with options, which devices other than cuda ignore; Plan::paths and prefetched_bytes say what came of
+  // them.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlanWith(std::vector<Launch> launches, const PlanOptions& options) {
     return MakePlan(std::move(launches));
   }
   // For profiles. Errors as MakePlan; FailedPrecondition where the driver cannot tell times.

@@ -98,7 +98,7 @@ int Executable::BufferOfStage(int stage) const {
   return -1;
 }
 
-std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels) const {
+std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels, bool prologue) const {
   std::vector<Launch> launches;
   launches.reserve(kernels.size());
   for (const Kernel& kernel : kernels) {
@@ -107,7 +107,9 @@ std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels) const 
       DIAPASON_CHECK_MSG(buffers_[arg] != nullptr, program_.buffers[arg].name);
       launch.args.push_back(buffers_[arg]);
       const BufferRole role = program_.buffers[arg].role;
-      launch.writes.push_back(role != BufferRole::kInput && role != BufferRole::kConstant);
+      const bool read_only =
+          role == BufferRole::kInput || role == BufferRole::kConstant || (role == BufferRole::kPrepared && !prologue);
+      launch.writes.push_back(!read_only);
     }
     launches.push_back(std::move(launch));
   }
@@ -116,11 +118,11 @@ std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels) const 
 
 absl::Status Executable::RunPrologue() {
   if (program_.prologue.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device_.MakePlan(Bound(program_.prologue)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device_.MakePlan(Bound(program_.prologue, /*prologue=*/true)));
   return plan->Run();
 }
 
-std::vector<Launch> Executable::Launches() const { return Bound(program_.kernels); }
+std::vector<Launch> Executable::Launches() const { return Bound(program_.kernels, /*prologue=*/false); }
 
 absl::StatusOr<std::unique_ptr<Plan>> Executable::MakePlan(int64_t copies, const std::vector<Launch>& before) {
   std::vector<Launch> once = Launches();

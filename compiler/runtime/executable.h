@@ -51,7 +51,7 @@ class Executable {
 
  private:
   Executable(Device& device, Program program, std::shared_ptr<const Module> module);
-  std::vector<Launch> Bound(const std::vector<Kernel>& kernels) const;
+  std::vector<Launch> Bound(const std::vector<Kernel>& kernels, bool prologue) const;
 
   Device& device_;
   const Program program_;

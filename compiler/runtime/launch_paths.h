@@ -39,7 +39,7 @@ std::vector<std::vector<int>> DependenciesOf(const std::vector<std::vector<Memor
 // All of them on one path.
 LaunchPaths InOrder(size_t launches);
 
-// A launch goes on the path of one that it waits for, where nothing came behind that one; else on a path whose last
+// A launch is put on the path of one that it waits for, where nothing came behind that one; else on a path whose last
 // launch has ended anyway, or a new one, at most `most` in all. Launch 0 is on path 0. REQUIRES: most > 0.
 LaunchPaths PlacePaths(const std::vector<std::vector<int>>& dependencies, int most);
 

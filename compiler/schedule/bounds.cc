@@ -1,8 +1,6 @@
 #include "compiler/schedule/bounds.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <numeric>
 
 #include "base/check.h"
 #include "compiler/tensor/simplify.h"
@@ -31,44 +29,13 @@ Access::Dim AffineDim(const StageState& reader, const Expr& index) {
       if (reader.axis(a).var.get() == term.get()) axis = a;
     if (axis < 0) {
       dim.affine = false;
+      for (int a = 0; a < reader.axis_count(); ++a)
+        if (UsesVar(index, reader.axis(a).var.get())) dim.moved_by.push_back(a);
       return dim;
     }
     dim.axes.emplace_back(axis, coefficient);
   }
   return dim;
-}
-
-// In ascending order, equal ones as they stand. A handful: insertion needs no memory, unlike std::stable_sort.
-Terms ByCoefficient(const Terms& terms) {
-  Terms sorted = terms;
-  for (size_t i = 1; i < sorted.size(); ++i) {
-    const Term term = sorted[i];
-    size_t at = i;
-    for (; at > 0 && sorted[at - 1].coefficient > term.coefficient; --at) sorted[at] = sorted[at - 1];
-    sorted[at] = term;
-  }
-  return sorted;
-}
-
-// Appends the level of `extent` steps of `unit`, merging with the outermost level so far. Units come in ascending
-// order.
-void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
-  if (extent <= 1) return;
-  if (levels->empty()) {
-    levels->push_back({unit, extent});
-    return;
-  }
-  Level& top = levels->back();
-  const int64_t span = top.unit * top.extent;
-  if (unit == span) {
-    top.extent *= extent;
-  } else if (unit > span && unit % top.unit == 0) {
-    levels->push_back({unit, extent});
-  } else {
-    const int64_t common = std::gcd(top.unit, unit);
-    top.extent = (unit * (extent - 1) + top.unit * (top.extent - 1)) / common + 1;
-    top.unit = common;
-  }
 }
 
 // Coordinates of whole tiles, as regions that a copy asks for, from 0 on: up to the end of a dimension and of the loops
@@ -78,15 +45,6 @@ int64_t ReachOf(const Region& tile, int64_t extent, const Bounds& all) {
   if (!tile.full)
     for (const Term& t : tile.outer) last += t.coefficient * (all.stages[t.stage].extent[t.loop] - 1);
   return CeilDiv(std::max(extent, last + tile.extent), tile.extent) * tile.extent;
-}
-
-// Widens a run of neighbours to whole vectors; a region with gaps, or of one element, stays as it is.
-void AlignRegion(int64_t alignment, Region* region) {
-  if (alignment <= 1 || region->levels.size() != 1 || region->levels[0].unit != 1 || region->extent == 1) return;
-  const int64_t before = (region->constant_min % alignment + alignment) % alignment;
-  region->constant_min -= before;
-  region->extent = CeilDiv(before + region->extent, alignment) * alignment;
-  region->levels[0].extent = region->extent;
 }
 
 // Core matrices get the widest runs, of up to eight times `run` elements, that divide `width` and what there is.
@@ -216,21 +174,6 @@ void Skeleton::LocalTerms(int id, int loop, int64_t coefficient, const Bounds& a
   }
 }
 
-int64_t LevelOf(const Region& region, int64_t coefficient, int64_t* compact_coefficient) {
-  int64_t compact = 1;
-  for (size_t l = 0; l < region.levels.size(); ++l) {
-    const Level& level = region.levels[l];
-    const bool last = l + 1 == region.levels.size();
-    if (last || coefficient < region.levels[l + 1].unit) {
-      *compact_coefficient = coefficient / level.unit * compact;
-      return static_cast<int64_t>(l);
-    }
-    compact *= level.extent;
-  }
-  *compact_coefficient = 0;
-  return -1;
-}
-
 void Skeleton::InferAxisTerms(int id, Bounds* all) const {
   const StageState& stage = state_.stage(id);
   StageBounds& b = all->stages[id];
@@ -252,21 +195,9 @@ void Skeleton::InferAxisTerms(int id, Bounds* all) const {
     b.axis_constant[a] = region.constant_min;
     for (const Term& t : region.outer) terms.push_back(t);
     for (const Term& t : local) {
-      const int64_t extent = b.extent[t.loop];
-      int64_t compact = 1;
-      bool placed = false;
-      for (const Level& level : region.levels) {
-        const int64_t next = compact * level.extent;
-        const bool top = &level == &region.levels.back();
-        if (t.coefficient % compact == 0 && t.coefficient >= compact &&
-            (top || (t.coefficient < next && t.coefficient * extent <= next))) {
-          terms.push_back({t.stage, t.loop, t.coefficient / compact * level.unit});
-          placed = true;
-          break;
-        }
-        compact = next;
-      }
-      if (!placed) b.axis_affine[a] = 0;
+      const int64_t step = region.CoordinateStep(t.coefficient, b.extent[t.loop]);
+      if (step == 0) b.axis_affine[a] = 0;
+      if (step != 0) terms.push_back({t.stage, t.loop, step});
     }
   }
 }
@@ -345,36 +276,13 @@ void Skeleton::PushRegions(int reader, Bounds* all) const {
     for (size_t d = 0; d < access.dims.size(); ++d) {
       Region& region = producer.region[d];
       if (region.full) continue;
-      bool negative = false;
-      if (SplitIndex(*all, access, static_cast<int>(d), &terms)) {
-        for (const Term& t : terms.inner) negative |= t.coefficient < 0;
-      } else {
-        region.full = true;
-        continue;
-      }
-      if (negative) {
+      if (!SplitIndex(*all, access, static_cast<int>(d), &terms)) {
         region.full = true;
         continue;
       }
       int64_t span = 1;
       for (const Term& t : terms.inner) span += t.coefficient * (all->stages[t.stage].extent[t.loop] - 1);
-      if (!region.seen) {
-        region.seen = true;
-        region.outer = terms.outer;
-        region.inner = terms.inner;
-        region.constant_min = region.constant_max = terms.constant;
-        region.hull_extent = span;
-        continue;
-      }
-      if (!(region.outer == terms.outer)) {
-        region.full = true;
-        continue;
-      }
-      if (!(region.inner == terms.inner)) region.hull = true;
-      const int64_t low = std::min(region.constant_min, terms.constant);
-      region.hull_extent = std::max(region.constant_min + region.hull_extent, terms.constant + span) - low;
-      region.constant_min = low;
-      region.constant_max = std::max(region.constant_max, terms.constant);
+      region.Include(terms, span);
     }
   }
 }
@@ -384,30 +292,10 @@ void Skeleton::FinishRegion(int id, Bounds* all) const {
   StageBounds& b = all->stages[id];
   for (size_t d = 0; d < b.region.size(); ++d) {
     Region& region = b.region[d];
-    region.levels.clear();
-    if (region.full || !region.seen) {
-      region.full = true;
-      region.extent = stage.op.axes[d].extent;
-      region.levels.push_back({1, region.extent});
-    } else if (region.hull) {
-      region.extent = region.hull_extent;
-      region.levels.push_back({1, region.extent});
-    } else {
-      const int64_t spread = region.constant_max - region.constant_min;
-      if (spread > 0) {
-        // Several loads at different constants: the window of constants is one more level of unit 1, so all become one
-        // hull.
-        region.extent = region.hull_extent;
-        region.levels.push_back({1, region.extent});
-      } else {
-        for (const Term& t : ByCoefficient(region.inner))
-          AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
-        if (region.levels.empty()) region.levels.push_back({1, 1});
-        region.extent = 1;
-        for (const Level& level : region.levels) region.extent *= level.extent;
-      }
-    }
-    if (d + 1 == b.region.size() && !region.full) AlignRegion(b.row_alignment, &region);
+    ShortList<Level, 10> steps;
+    for (const Term& t : region.inner) steps.push_back({t.coefficient, all->stages[t.stage].extent[t.loop]});
+    region.Finish(stage.op.axes[d].extent, steps);
+    if (d + 1 == b.region.size()) region.Align(b.row_alignment);
     b.buffer[d] = region.extent;
   }
 }
@@ -476,11 +364,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
           stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
       b.attach_position = position_[stage.attach_stage][b.attach_loop];
       b.region.resize(rank);
-      for (Region& region : b.region) {
-        region.full = region.seen = region.hull = false;
-        region.outer.clear();
-        region.inner.clear();
-      }
+      for (Region& region : b.region) region.Clear();
     }
   }
   for (int id : stages) {

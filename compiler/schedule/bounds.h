@@ -1,12 +1,6 @@
 // The numbers of a schedule: extents of loops, regions of attached stages, sizes of their buffers; from a State's
 // structure and the configuration, without building any expression. Lowering and the search's evaluation share this,
 // and tests hold it against what is counted on the lowered loop nest.
-//
-// Regions. A stage computed at a loop of its consumer holds, for each dimension, the coordinates
-//     offset + sum over levels of unit_l * i_l,   0 <= i_l < extent_l
-// that the iteration of that loop needs, stored compactly (levels side by side, without the gaps of strided tiles):
-// virtual threads and strided convolutions need no more memory than the elements they touch. Neighbouring levels that
-// touch are merged; overlapping ones (sliding windows) become their hull.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +8,11 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "compiler/schedule/region.h"
 #include "compiler/schedule/short_list.h"
 #include "compiler/schedule/state.h"
 
 namespace diapason {
-
-// REQUIRES: a >= 0, b > 0.
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// coefficient * (value of a loop). The loop is an atom: a leaf, or a loop that was fused into another.
-struct Term {
-  int stage;
-  int loop;
-  int64_t coefficient;
-  bool operator==(const Term&) const = default;
-};
-using Terms = ShortList<Term, 10>;
-
-// An index that is affine in loops, by the place where the producer is computed: outside of it, and inside.
-struct IndexTerms {
-  Terms outer, inner;
-  int64_t constant = 0;
-};
 
 // One load of `producer` in the body of `reader`, index by index as constant + sum of coefficient * axis.
 struct Access {
@@ -43,24 +20,10 @@ struct Access {
     bool affine = true;
     int64_t constant = 0;
     absl::InlinedVector<std::pair<int, int64_t>, 4> axes;  // axis of the reader (spatial, then reduce), coefficient
+    absl::InlinedVector<int, 4> moved_by;                  // not affine: axes of the reader that it depends on
   };
   int reader = -1, producer = -1;
   std::vector<Dim> dims;
-};
-
-struct Level {
-  int64_t unit, extent;
-};
-
-struct Region {
-  bool full = false;  // the whole dimension (unknown or unlike accesses)
-  bool seen = false;
-  Terms outer;        // offset: loops outside the attach point
-  Terms inner;        // loops inside it, of the first access
-  bool hull = false;  // accesses differ: one level of unit 1
-  int64_t constant_min = 0, constant_max = 0, hull_extent = 0;
-  ShortList<Level, 6> levels;  // from the innermost
-  int64_t extent = 1;          // compact: product of the levels' extents
 };
 
 struct StageBounds {
@@ -158,8 +121,5 @@ class Skeleton {
   std::vector<std::vector<int>> kernel_backwards_;  // by root
   std::vector<int> root_;
 };
-
-// Compact strides of a region's levels: level l starts at the product of the extents of those below it.
-int64_t LevelOf(const Region& region, int64_t coefficient, int64_t* compact_coefficient);
 
 }  // namespace diapason

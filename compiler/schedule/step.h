@@ -154,10 +154,10 @@ enum class Annotation : uint8_t {
 struct Step {
   StepKind kind;
   int32_t stage = -1;
-  std::vector<int32_t> loops;
-  std::vector<Factor> factors;
+  std::vector<int32_t> loops = {};
+  std::vector<Factor> factors = {};
   int32_t target = -1;
-  std::vector<int32_t> ints;
+  std::vector<int32_t> ints = {};
 };
 
 // Which rewriting of the task's dag the steps apply to (compiler/schedule/rewrite.h).

@@ -72,18 +72,12 @@ void Array::set_int(int64_t i, int64_t value) {
   }
 }
 
+// The bits of a half, moved to where a float has its exponent and mantissa, are 2^-112 of its value, subnormal or not.
 float HalfToFloat(uint16_t half) {
-  const int exponent = (half >> 10) & 31;
-  const int mantissa = half & 1023;
-  float magnitude;
-  if (exponent == 31) {
-    magnitude = mantissa != 0 ? std::nanf("") : INFINITY;
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-  } else {
-    magnitude = std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
-  }
-  return (half & 0x8000) != 0 ? -magnitude : magnitude;
+  const float magnitude = std::bit_cast<float>(static_cast<uint32_t>(half & 0x7fff) << 13) * 0x1p112f;
+  const uint32_t bits = (half & 0x7c00) == 0x7c00 ? ((half & 0x3ff) != 0 ? 0x7fc00000u : 0x7f800000u)
+                                                  : std::bit_cast<uint32_t>(magnitude);
+  return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000) << 16);
 }
 
 uint16_t FloatToHalf(float value) {
@@ -126,6 +120,16 @@ float NarrowToFloat(DType dtype, uint16_t bits) {
 uint16_t FloatToNarrow(DType dtype, float value) {
   DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
   return dtype == DType::kFloat16 ? FloatToHalf(value) : FloatToBfloat16(value);
+}
+
+void WidenFloats(const Array& array, int64_t begin, int64_t end, float* to) {
+  DIAPASON_CHECK_MSG(IsNarrowFloat(array.dtype), NameOf(array.dtype));
+  const uint16_t* from = array.as<uint16_t>();
+  if (array.dtype == DType::kFloat16) {
+    for (int64_t i = begin; i < end; ++i) to[i - begin] = HalfToFloat(from[i]);
+  } else {
+    for (int64_t i = begin; i < end; ++i) to[i - begin] = Bfloat16ToFloat(from[i]);
+  }
 }
 
 Array CastArray(const Array& array, DType dtype) {

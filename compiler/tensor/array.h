@@ -46,5 +46,7 @@ uint16_t FloatToBfloat16(float value);  // round to nearest even
 // The same for any narrow float. REQUIRES: IsNarrowFloat(dtype).
 float NarrowToFloat(DType dtype, uint16_t bits);
 uint16_t FloatToNarrow(DType dtype, float value);
+// Elements [begin, end) of an array of a narrow float.
+void WidenFloats(const Array& array, int64_t begin, int64_t end, float* to);
 
 }  // namespace diapason

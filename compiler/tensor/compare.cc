@@ -402,14 +402,23 @@ Group GroupOf(const Array& array, double from, double below) {
   return group;
 }
 
+// The largest bits without the sign.
+template <typename Bits>
+Bits LargestBits(const Bits* values, int64_t n) {
+  constexpr Bits kMagnitude = std::numeric_limits<Bits>::max() >> 1;
+  Bits largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max<Bits>(largest, values[i] & kMagnitude);
+  return largest;
+}
+
 // False, after one pass by vectors, for most arrays; NaN and infinity count as large.
 bool HasLargeElements(const Array& array) {
-  if (array.dtype != DType::kFloat32) return true;
-  const float* values = array.as<float>();
-  int32_t largest = 0;
-  for (int64_t i = 0, n = array.elements(); i < n; ++i)
-    largest = std::max(largest, std::bit_cast<int32_t>(values[i]) & 0x7fffffff);
-  return largest >= std::bit_cast<int32_t>(static_cast<float>(kLeastMask));
+  const auto least = static_cast<float>(kLeastMask);
+  if (array.dtype == DType::kFloat32)
+    return LargestBits(array.as<uint32_t>(), array.elements()) >= std::bit_cast<uint32_t>(least);
+  if (IsNarrowFloat(array.dtype))
+    return LargestBits(array.as<uint16_t>(), array.elements()) >= FloatToNarrow(array.dtype, least);
+  return true;
 }
 
 // Elements from this magnitude on are of a mask.
@@ -568,10 +577,16 @@ double MagnitudeOf(const Array& array) {
   const double mask = MaskOf(array);
   double sum = 0;
   int64_t count = 0;
+  float floats[kBlock];
   for (int64_t begin = 0, n = array.elements(); begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
-    const bool whole = array.dtype == DType::kFloat32 && mask == kInfinite;
-    const double block = whole ? SumOfSquares(array.as<float>() + begin, end - begin) : kNan;
+    double block = kNan;
+    if (mask == kInfinite && array.dtype == DType::kFloat32) {
+      block = SumOfSquares(array.as<float>() + begin, end - begin);
+    } else if (mask == kInfinite && IsNarrowFloat(array.dtype)) {
+      WidenFloats(array, begin, end, floats);
+      block = SumOfSquares(floats, end - begin);
+    }
     if (block < kInfinite * kInfinite) {
       sum += block;
       count += end - begin;

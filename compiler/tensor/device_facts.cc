@@ -135,7 +135,7 @@ DeviceFacts ForeignFacts(const Target& target) {
   facts.clock_hz = 2.6e9;
   const double per_cycle = 2 * 2 * (facts.vector_bytes / 4.0);  // two fused multiply-adds
   facts.flops = facts.num_cores * facts.clock_hz * per_cycle;
-  facts.bandwidth = std::min(2e10 + 5e9 * facts.num_cores, 2e11);
+  facts.bandwidth = BandwidthOfCores(facts.num_cores);
   facts.l2_bandwidth = facts.num_cores * facts.clock_hz * 32;
   facts.launch_seconds = 2e-6;
   return facts;
@@ -152,7 +152,7 @@ DeviceFacts CpuFacts(const Target& target) {
   ReadCaches(facts);
   facts.clock_hz = ClockOf(info);
   facts.flops = facts.num_cores * facts.clock_hz * FlopsPerCycle(facts, info);
-  facts.bandwidth = std::min(2e10 + 5e9 * facts.num_cores, 2e11);  // a channel and a half, growing with the socket
+  facts.bandwidth = BandwidthOfCores(facts.num_cores);
   facts.l2_bandwidth = facts.num_cores * facts.clock_hz * 32;
   facts.launch_seconds = 2e-6;
   utsname machine;
@@ -297,6 +297,8 @@ absl::Status CheckArch(const std::string& arch, TargetKind kind) {
 }
 
 }  // namespace
+
+double BandwidthOfCores(int cores) { return std::min(2e10 + 5e9 * cores, 2e11); }
 
 absl::Status CheckFacts(const DeviceFacts& facts, TargetKind kind) {
   for (const FactBounds& b : BoundsOf(facts, kind)) {

@@ -56,12 +56,12 @@ void Analyzer::Bind(const Expr& var, Interval range) {
 
 Expr Analyzer::Simplify(const Expr& e) {
   simplify::Interner interner;
-  return simplify::Simplifier(ranges_, interner).Run(e);
+  return simplify::Simplifier(simplify::KnownRanges(ranges_), interner).Run(e);
 }
 
 std::optional<Interval> Analyzer::Bounds(const Expr& e) {
   simplify::Interner interner;
-  simplify::Simplifier simplifier(ranges_, interner);
+  simplify::Simplifier simplifier(simplify::KnownRanges(ranges_), interner);
   return simplifier.BoundsOf(simplifier.Run(e));
 }
 

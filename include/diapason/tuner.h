@@ -71,7 +71,7 @@ struct TuneOptions {
 struct TuneResult {
   Progress progress;        // at the end
   std::string stop_reason;  // why it ended
-  bool cancelled = false;   // by hooks.stop: what was measured is in the history, the same call goes on from there
+  bool cancelled = false;   // by hooks.stop: what was measured is in the history, the same call resumes there
   std::vector<FusionChoice> fusion_choices;  // where another alternative than the default fusion was best
   std::vector<NetworkCheck> checks;          // by plan; empty: none was made
   // OK, or what is wrong with the tuned network (DataLoss), or why it could not be checked. The records are in the

@@ -1,4 +1,4 @@
-// What a search of one task is told, and what it counts.
+// The options of the search of one task, and what it counts.
 #pragma once
 
 #include <cstdint>

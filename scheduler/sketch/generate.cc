@@ -19,7 +19,7 @@ int StageBefore(const Draft& draft, int stage) {
 void BindRoots(Draft* draft) {
   for (int id : std::vector<int>(draft->state().topological())) {
     const StageState& stage = draft->state().stage(id);
-    if (!stage.computes() || stage.attach != StageState::Attach::kRoot || draft->IsBound(id)) continue;
+    if (!stage.computes() || stage.attach != StageState::Attach::kRoot || IsBound(draft->state(), id)) continue;
     if (static_cast<int>(stage.loops.size()) != stage.axis_count()) continue;
     BindElementwise(draft, id, stage.op.name, false);
   }
@@ -27,7 +27,7 @@ void BindRoots(Draft* draft) {
 
 // Whether kernels start before those that they depend on have ended is a parameter like any other, from Hopper on.
 void MayOverlap(Draft* draft) {
-  if (draft->context().target.kind != TargetKind::kCuda || !draft->HasCapability(90)) return;
+  if (draft->context().target.kind != TargetKind::kCuda || !draft->context().HasCapability(90)) return;
   const Factor overlap = draft->OptionHole("overlap", {0, 1, 2}, 0);
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }

@@ -79,10 +79,10 @@ int64_t DivisorOf(const ExprNode* var, const Expr& e) {
   return divisor;
 }
 
-// Bytes that a copy of bytes finds side by side, and at multiples of as many, along its last axis; 0: any number.
-// Vectors of another length read places that divisions compute one by one.
-int64_t BytesInARow(const StageState& stage) {
-  if (stage.op.axes.empty() || !IsByte(stage.op.dtype) || stage.op.reduces() || stage.op.body == nullptr) return 0;
+// Elements that a copy finds side by side, and at multiples of as many, along its last axis; 0: any number. Vectors of
+// another length read places that divisions compute one by one.
+int64_t ElementsInARow(const StageState& stage) {
+  if (stage.op.axes.empty() || stage.op.reduces() || stage.op.body == nullptr) return 0;
   return DivisorOf(stage.op.axes.back().var.get(), stage.op.body);
 }
 
@@ -114,7 +114,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
     }
     if (stage.carry.maximum >= 0) is_maximum_[stage.carry.maximum] = true;
     operations_[id] = OperationsOf(stage);
-    in_a_row_[id] = BytesInARow(stage);
+    in_a_row_[id] = ElementsInARow(stage);
     distinct_[id] = DistinctAccesses(skeleton_->accesses(id));
     if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
       for (int producer : state.Producers(id)) held_[id] |= state.stage(producer).memory == Memory::kShared;
@@ -457,7 +457,8 @@ void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> conf
   double slowest = -1, second = -1;
   for (const Resources& kernel : kernels) {
     std::memset(current, 0, sizeof(current));
-    const double seconds = target_.is_gpu() ? GpuSeconds(bounds, kernel, current) : CpuSeconds(bounds, kernel, current);
+    const double seconds =
+        target_.is_gpu() ? GpuSeconds(bounds, kernel, current) : CpuSeconds(bounds, configuration, kernel, current);
     metrics->seconds += seconds;
     if (seconds > slowest) {
       std::memcpy(metrics->features + kKernelFeatures, metrics->features, sizeof(current));

@@ -87,11 +87,15 @@ class MetricsModel {
   double ResidentBlocks(const Resources& kernel) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   // In metrics_cpu.cc.
-  double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
-  double GuardsOfBody(const Bounds& bounds, int stage) const;
+  double CpuSeconds(const Bounds& bounds, absl::Span<const int32_t> configuration, const Resources& kernel,
+                    float* features) const;
+  // Bytes of the tensors that a stage reads, each once, and of these the constants.
+  struct Operands {
+    double bytes = 0, constant_bytes = 0;
+  };
+  Operands OperandsOf(int stage) const;
   int64_t PartsOf(const Bounds& bounds, int stage) const;
   int64_t RepeatsInCluster(const Bounds& bounds, int id) const;
-  double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
 
   const Skeleton* skeleton_;
   Target target_;
@@ -101,7 +105,7 @@ class MetricsModel {
   std::vector<std::vector<int>>
       distinct_;  // by stage: its accesses without those that read the same elements as an earlier one
   std::vector<double> operations_;   // arithmetic of a stage's body, by stage
-  std::vector<int64_t> in_a_row_;    // by stage: bytes that it copies side by side (BytesInARow in metrics.cc)
+  std::vector<int64_t> in_a_row_;    // by stage: what it copies side by side (ElementsInARow in metrics.cc)
   std::vector<uint8_t> is_maximum_;  // by stage: of carried reductions (StepKind::kCarry)
   std::vector<int>
       summed_;  // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none

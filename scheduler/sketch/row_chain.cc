@@ -19,7 +19,7 @@ class Finder {
     if (!Follow() || chain_.reductions.empty() || !SetRows()) return std::nullopt;
     std::reverse(chain_.reductions.begin(), chain_.reductions.end());
     for (int id : chain_.between)
-      if (draft_.IsExpensive(id) && state_.Consumers(id).size() > 1) chain_.dear.push_back(id);
+      if (IsExpensive(draft_.state(), id) && state_.Consumers(id).size() > 1) chain_.dear.push_back(id);
     return chain_;
   }
 
@@ -75,7 +75,7 @@ class Finder {
     if (!chain_.column_axes.empty()) return chain_.columns == terms;
     chain_.columns = terms;
     return chain_.reductions.size() > 1 && std::none_of(chain_.reductions.begin(), chain_.reductions.end(),
-                                                        [this](int id) { return draft_.NeedsTiling(id); });
+                                                        [this](int id) { return NeedsTiling(draft_.state(), id); });
   }
 
   // Axes of the root by which a reduction's results are told apart, ascending; a dimension that is read otherwise is

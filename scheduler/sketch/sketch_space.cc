@@ -106,11 +106,12 @@ int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
 SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draft)
     : name_(std::move(name)),
       rewrite_(std::move(rewrite)),
-      loses_digits_(draft.rounds_factors() || LosesDigits(rewrite_)),
-      preferred_fallback_(draft.preferred_fallback()),
+      loses_digits_(draft.traits().rounds_factors || LosesDigits(rewrite_)),
+      preferred_fallback_(draft.traits().preferred_fallback),
+      is_gpu_(draft.gpu()),
       steps_(draft.steps()),
-      holes_(draft.holes()),
-      tilings_(draft.tilings()),
+      holes_(draft.parameters().holes()),
+      tilings_(draft.parameters().tilings()),
       skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
   const std::vector<int>& roots = model_->roots();
@@ -274,7 +275,7 @@ std::vector<int32_t> SketchSpace::Default() const {
   double seconds = metrics.legal ? metrics.seconds : 1e30;
   std::mt19937 random(1);
   std::vector<int32_t> trial, values;
-  for (int round = 0; round < 300 && size() > 0; ++round) {
+  for (int round = 0; round < (is_gpu_ ? 300 : 100) && size() > 0; ++round) {
     trial = best;
     const int changes = 1 + static_cast<int>(random() % 2);
     for (int c = 0; c < changes; ++c) {
@@ -287,7 +288,47 @@ std::vector<int32_t> SketchSpace::Default() const {
     seconds = metrics.seconds;
     best = trial;
   }
+  if (!is_gpu_) ClimbFrom(seconds, &best);
   return best;
+}
+
+// From a configuration of that estimate to one that no change of a hole, nor of two parts of a register tile, improves.
+void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
+  std::vector<int> tiles;
+  for (int h = 0; h < size(); ++h)
+    if (holes_[h].name.ends_with(".s3")) tiles.push_back(h);
+  Metrics metrics;
+  std::vector<int32_t> trial;
+  const auto improve = [&] {
+    Clamp(0, absl::MakeSpan(trial));
+    Evaluate(trial, &metrics);
+    if (!metrics.legal || metrics.seconds >= seconds) return false;
+    seconds = metrics.seconds;
+    *best = trial;
+    return true;
+  };
+  for (size_t i = 0; i + 1 < tiles.size(); ++i) {
+    const std::vector<int32_t> from = *best;
+    for (const int32_t rows : holes_[tiles[i]].values)
+      for (const int32_t vectors : holes_[tiles.back()].values) {
+        trial = from;
+        trial[tiles[i]] = rows;
+        trial[tiles.back()] = vectors;
+        improve();
+      }
+  }
+  bool better = true;
+  for (int sweep = 0; sweep < 3 && better; ++sweep) {
+    better = false;
+    for (int h = 0; h < size(); ++h) {
+      for (const int32_t value : holes_[h].values) {
+        trial = *best;
+        if (trial[h] == value) continue;
+        trial[h] = value;
+        better |= improve();
+      }
+    }
+  }
 }
 
 // The prior's values, where it says any, and else the preferred ones, moved into their domains.

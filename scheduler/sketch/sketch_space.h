@@ -40,12 +40,13 @@ class SketchSpace : public Space {
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const;
   bool PaddingsOk(int hole, absl::Span<const int32_t> configuration) const;
   std::vector<int32_t> Start() const;
+  void ClimbFrom(double seconds, std::vector<int32_t>* best) const;
   bool has_prior() const;
   int KeepMost(int first, absl::Span<const int32_t> configuration, absl::Span<int32_t> trial) const;
 
   std::string name_;
   DagRewrite rewrite_;
-  bool loses_digits_, preferred_fallback_;
+  bool loses_digits_, preferred_fallback_, is_gpu_;
   std::vector<Step> steps_;
   std::vector<Hole> holes_;
   std::vector<Tiling> tilings_;

@@ -1,4 +1,4 @@
-// What goes on beside the thread that owns a run's state: one search at a time, and the wait for outcomes. What they
+// What runs beside the thread that owns a run's state: one search at a time, and the wait for outcomes. What they
 // find comes by the queue of events.
 #pragma once
 

@@ -27,7 +27,7 @@ class Results {
   void Add(Pending pending, const MeasureOutcome& outcome);
   // One that is in the history already.
   void AddReplayed(int task, TuningRecord record, const Proposal& proposal);
-  // A record of an earlier run: counts and is learnt from; `of_this_run`: it is this one that goes on.
+  // A record of an earlier run: counts and is learnt from; `of_this_run`: it is this one, resumed.
   void Restore(int task, const TuningRecord& record, bool of_this_run, std::vector<Sample>* samples);
 
   // Writes what has ended into the history: before anything is reported or concluded from it.

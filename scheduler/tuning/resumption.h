@@ -58,7 +58,7 @@ class Resumption {
   Results& results_;
   Replays& replays_;
   WarmStarts& warm_;
-  int64_t began_ = 0;  // the run that goes on: Unix nanoseconds
+  int64_t began_ = 0;  // the run that is resumed: Unix nanoseconds
   std::vector<std::pair<int, Proposal>> under_way_;
   bool keeps_model_ = false;
 };

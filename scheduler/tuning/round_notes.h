@@ -1,4 +1,4 @@
-// What a run has proposed and not all measured yet, kept in TunerOptions::rounds for a run that goes on with it.
+// What a run has proposed and not all measured yet, kept in TunerOptions::rounds for a run that resumes.
 // Without such a file nothing is noted.
 #pragma once
 
@@ -30,7 +30,7 @@ class RoundNotes {
 
   // When the run of this name began: Unix nanoseconds; the end of time without a file.
   absl::StatusOr<int64_t> Began() const;
-  // Searches go on behind their last rounds. What is `measured` is not under way.
+  // Searches resume behind their last rounds. What is `measured` is not under way.
   absl::StatusOr<UnderWay> Load(const std::vector<Measured>& measured) const;
   // Each before what it tells of is begun.
   absl::Status NoteDefault(int task, const std::vector<Proposal>& proposals) const;

@@ -1,4 +1,4 @@
-// The bests of tasks: verified while the run goes on, measured again at its end.
+// The bests of tasks: verified during the run, measured again at its end.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ class Verifications {
  public:
   Verifications(const RunContext& context, Requests& requests, Results& results, Replays& replays);
 
-  // Has the best of a task verified, unless it is. While the run goes on that is done once a round, since a best is
+  // Has the best of a task verified, unless it is. During the run that is done once a round, since a best is
   // often overtaken by the next; `eager`: now.
   absl::Status Verify(int task, bool eager);
   // What came back of it. The verdict is in the history before it counts.

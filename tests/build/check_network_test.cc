@@ -119,7 +119,9 @@ class PathsDevice : public Device {
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
     return cpu_->MakePlan(std::move(launches));
   }
-  absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) override {
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlanWith(std::vector<Launch> launches,
+                                                     const PlanOptions& options) override {
+    if (!options.parallel) return MakePlan(std::move(launches));
     if (reversed) std::reverse(launches.begin(), launches.end());
     absl::StatusOr<std::unique_ptr<Plan>> plan = cpu_->MakePlan(std::move(launches));
     if (!plan.ok()) return plan;

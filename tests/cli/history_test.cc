@@ -148,7 +148,7 @@ TEST_F(HistoryCommands, ExportAndImportByFile) {
               Path("no/such/file") + " cannot be written; name another file with --out");
 }
 
-TEST_F(HistoryCommands, DistillKeepsTheBestOfEachWorkload) {
+TEST_F(HistoryCommands, PruneKeepsTheBestOfEachWorkload) {
   const auto json = Cli({"history", "prune", Path("h.db"), "--out", Path("best.db"), "--json"}).json();
   EXPECT_EQ(json["kept"], 2);
   EXPECT_EQ(json["dropped"], 2);

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/codegen/kernels.h"
 #include "tests/codegen/reference.h"
+#include "tests/count_text.h"
 
 namespace diapason {
 namespace {
@@ -175,12 +176,6 @@ void RunUnderQemu(std::vector<KernelFunc> kernels, const Target& target) {
     }
 }
 
-int Occurrences(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
-  return count;
-}
-
 KernelFunc ReluKernel() {
   const Expr v = MakeVar("v"), l = MakeVar("l");
   const Expr at = Mad(v, 8, l);
@@ -218,8 +213,8 @@ TEST(CPrinter, AccumulatorsAreVariablesNotArrays) {
   EXPECT_EQ(source.find("acc["), std::string::npos);
   EXPECT_NE(source.find("f32x16 acc_432;"), std::string::npos);
   // What 14 rows and 2 columns share is loaded once.
-  EXPECT_EQ(Occurrences(source, "(B + k * 32 + 16)"), 1) << source;
-  EXPECT_EQ(Occurrences(source, "A[block * 112 + k + 104]"), 1) << source;
+  EXPECT_EQ(testing::CountText(source, "(B + k * 32 + 16)"), 1) << source;
+  EXPECT_EQ(testing::CountText(source, "A[block * 112 + k + 104]"), 1) << source;
   EXPECT_NE(source.find("acc_432 = (acc_432 + (v_"), std::string::npos) << source;
 }
 
@@ -236,8 +231,8 @@ TEST(CPrinter, ValuesAreComputedAgainOnceTheirBuffersAreWritten) {
       KernelOf("again", {Global(0, "X", 16), Global(1, "Y", 16, true), Global(2, "Z", 16, true)}, body);
   ExpectSameAsReference(kernel);
   const std::string source = SourceOf(kernel, 64);
-  EXPECT_EQ(Occurrences(source, "(X)"), 1) << source;
-  EXPECT_EQ(Occurrences(source, "(Y)"), 3) << source;  // two loads and the store
+  EXPECT_EQ(testing::CountText(source, "(X)"), 1) << source;
+  EXPECT_EQ(testing::CountText(source, "(Y)"), 3) << source;  // two loads and the store
 }
 
 // What only a branch may read stays in the branch.
@@ -261,7 +256,7 @@ TEST(CPrinter, GuardsOfNeighboursAreOne) {
       MakeFor(ForKind::kUnroll, i, 4, Vectorize(l, 16, MakeIf(Lt(v, I(3)), MakeStore(1, at, Add(At(0, at), F(1))))));
   const KernelFunc kernel =
       KernelOf("guards", {Global(0, "X", 192), Global(1, "Y", 192, true)}, MakeFor(ForKind::kParallel, v, 4, tile), 4);
-  EXPECT_EQ(Occurrences(SourceOf(kernel, 64), "if (v < 3)"), 1);
+  EXPECT_EQ(testing::CountText(SourceOf(kernel, 64), "if (v < 3)"), 1);
   ExpectSameAsReference(kernel);
 }
 

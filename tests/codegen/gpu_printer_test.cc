@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/codegen/gpu_kernels.h"
 #include "tests/codegen/kernels.h"
+#include "tests/count_text.h"
 
 namespace diapason {
 namespace {
@@ -78,10 +79,9 @@ TEST(GpuPrinter, OverlappingKernelsWaitBeforeTheyTouchWhatIsNotConstant) {
 }
 
 // The number of times that `text` is in the source behind the helpers.
-int Count(const std::string& source, const std::string& text) {
-  int count = 0;
-  for (size_t at = source.find("__global__"); (at = source.find(text, at)) != std::string::npos; ++at) ++count;
-  return count;
+int CountBehindHelpers(const std::string& source, const std::string& text) {
+  const size_t kernel = source.find("__global__");
+  return kernel == std::string::npos ? 0 : testing::CountText(source.substr(kernel), text);
 }
 
 TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
@@ -98,14 +98,14 @@ TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
   kernel.overlap = true;
   kernel.params[2].constant = true;
   const std::string ahead = SourceOf(kernel, Dialect::kCuda);
-  EXPECT_EQ(Count(ahead, "wait_for_previous();"), 1) << ahead;
+  EXPECT_EQ(CountBehindHelpers(ahead, "wait_for_previous();"), 1) << ahead;
   EXPECT_LT(ahead.find("bulk_copy(tile"), ahead.rfind("wait_for_previous();")) << ahead;
   EXPECT_NE(ahead.find("wait_for_previous();\n      for (int i = 0"), std::string::npos) << "outside of the loop:\n"
                                                                                          << ahead;
   // The same copy of what is not constant.
   kernel.params[2].constant = false;
   const std::string behind = SourceOf(kernel, Dialect::kCuda);
-  EXPECT_EQ(Count(behind, "wait_for_previous();"), 1) << behind;
+  EXPECT_EQ(CountBehindHelpers(behind, "wait_for_previous();"), 1) << behind;
   EXPECT_NE(behind.find("wait_for_previous();\n      if (t == 0) {"), std::string::npos) << behind;
 }
 
@@ -118,7 +118,7 @@ TEST(GpuPrinter, EveryThreadWaitsOnce) {
     kernel.overlap = true;
     kernel.params[2].constant = true;
     const std::string source = SourceOf(kernel, Dialect::kCuda);
-    EXPECT_EQ(Count(source, "wait_for_previous();"), 1) << source;
+    EXPECT_EQ(CountBehindHelpers(source, "wait_for_previous();"), 1) << source;
     return source.substr(source.rfind("wait_for_previous();"));
   };
   EXPECT_EQ(wait_of(MakeSeq({copy, MakeBarrier(), copy})).find("wait_for_previous();\n      if (t < 20) {"), 0u);
@@ -144,8 +144,8 @@ TEST(GpuPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
                                        BlockLoop(b, 1, ThreadLoop(t, 4, both ? MakeSeq({start, steps}) : steps)), 1, 4);
     return SourceOf(kernel, Dialect::kCuda);
   };
-  EXPECT_EQ(Count(source_of(false), "udiv32(k - "), 1) << source_of(false);
-  EXPECT_EQ(Count(source_of(true), "udiv32(k - "), 0) << source_of(true);
+  EXPECT_EQ(CountBehindHelpers(source_of(false), "udiv32(k - "), 1) << source_of(false);
+  EXPECT_EQ(CountBehindHelpers(source_of(true), "udiv32(k - "), 0) << source_of(true);
 }
 
 TEST(GpuPrinter, OpenClText) {

@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "db/integrity.h"
+#include "db/prune.h"
 #include "tests/db/backends.h"
 
 namespace diapason {
@@ -44,7 +46,7 @@ void ExpectAllThere(const std::string& path, int writers, int batches) {
     for (const TuningRecord& record : records) uuids.insert(record.uuid);
   }
   EXPECT_EQ(uuids.size(), 2u * writers * batches);
-  EXPECT_TRUE(History::Check(path).value().ok());
+  EXPECT_TRUE(CheckHistory(path).value().ok());
 }
 
 TEST_P(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
@@ -94,7 +96,7 @@ TEST_P(ConcurrencyTest, ThreadsShareOneHistory) {
   EXPECT_EQ(history->Info().value().records, 80);
 }
 
-TEST_F(FileConcurrencyTest, AReaderAndADistillerDoNotDisturbAWriter) {
+TEST_F(FileConcurrencyTest, AReaderAndAPrunerDoNotDisturbAWriter) {
   const std::string path = Path("h.db");
   { ASSERT_TRUE(OpenShared(path).ok()); }
   const pid_t child = fork();
@@ -106,7 +108,7 @@ TEST_F(FileConcurrencyTest, AReaderAndADistillerDoNotDisturbAWriter) {
     const absl::StatusOr<HistoryInfo> info = reader->Info();
     ASSERT_TRUE(info.ok()) << info.status();
     EXPECT_EQ(info->records % 2, 0);  // whole batches only
-    const absl::StatusOr<DistillReport> best = reader->Distill(1, Path(absl::StrCat("best", reads++, ".db")));
+    const absl::StatusOr<PruneReport> best = PruneHistory(*reader, 1, Path(absl::StrCat("best", reads++, ".db")));
     ASSERT_TRUE(best.ok()) << best.status();
   }
   EXPECT_EQ(status, 0);
@@ -140,7 +142,7 @@ TEST_P(ConcurrencyTest, AKilledWriterLosesNothingThatItReported) {
     ASSERT_NE(history, nullptr);
     for (int64_t id = 1; id <= reported; ++id) EXPECT_TRUE(history->Get(id).ok()) << id;
     EXPECT_EQ(history->Info().value().records % 2, 0);
-    EXPECT_TRUE(History::Check(path).value().ok());
+    EXPECT_TRUE(CheckHistory(path).value().ok());
     EXPECT_TRUE(history->Append({TimedRecord()}).ok());
   }
 }

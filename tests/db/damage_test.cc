@@ -4,6 +4,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
 #include "gmock/gmock.h"
 #include "tests/db/testing.h"
 
@@ -43,7 +45,7 @@ class DamageTest : public HistoryTest {
   // Reads the file in every way; true when any of them found damage.
   bool ReadEverything(const std::string& path) {
     bool found = false;
-    absl::StatusOr<CheckReport> check = History::Check(path);
+    absl::StatusOr<CheckReport> check = CheckHistory(path);
     found |= !check.ok() || !check->ok();
     for (bool allow_damage : {false, true}) {
       HistoryOptions options = Options();
@@ -65,11 +67,11 @@ class DamageTest : public HistoryTest {
       (void)(*history)->TopK({}, 3);
       (void)(*history)->NetworkTasks();
       std::ostringstream lines;
-      absl::StatusOr<ExportReport> saved = (*history)->ExportJson(lines, {.filter = {}, .skip_damaged = true});
+      absl::StatusOr<ExportReport> saved = ExportJson(**history, lines, {.filter = {}, .skip_damaged = true});
       if (saved.ok()) {
         std::istringstream in(lines.str());
         auto copy = Open(Path("saved.db"));
-        EXPECT_TRUE(copy->ImportJson(in, "lines").ok());
+        EXPECT_TRUE(ImportJson(*copy, in, "lines").ok());
         copy.reset();
         std::filesystem::remove(Path("saved.db"));
       }
@@ -82,7 +84,7 @@ class DamageTest : public HistoryTest {
 };
 
 TEST_F(DamageTest, AnUndamagedFileHasNoProblems) {
-  const CheckReport report = History::Check(Path("good.db")).value();
+  const CheckReport report = CheckHistory(Path("good.db")).value();
   EXPECT_TRUE(report.ok()) << report.problems[0];
   EXPECT_EQ(report.records, 40);
   EXPECT_FALSE(ReadEverything(Path("good.db")));
@@ -111,7 +113,7 @@ TEST_F(DamageTest, AFlippedByteOfARecordIsAlwaysFound) {
       std::string bad = bytes_;
       bad[at] = static_cast<char>(bad[at] ^ 1);
       WriteFile(Path("bad.db"), bad);
-      const CheckReport report = History::Check(Path("bad.db")).value();
+      const CheckReport report = CheckHistory(Path("bad.db")).value();
       EXPECT_FALSE(report.ok()) << part << " at " << i;
     }
   }
@@ -130,7 +132,7 @@ TEST_F(DamageTest, WipedPagesLoseOnlyTheirRecords) {
     absl::StatusOr<std::unique_ptr<History>> history = History::Open(Path("bad.db"), HistoryMode::kReadOnly, options);
     if (!history.ok()) continue;
     std::ostringstream lines;
-    absl::StatusOr<ExportReport> saved = (*history)->ExportJson(lines, {.filter = {}, .skip_damaged = true});
+    absl::StatusOr<ExportReport> saved = ExportJson(**history, lines, {.filter = {}, .skip_damaged = true});
     if (!saved.ok()) continue;
     if (saved->records < 40) {
       EXPECT_FALSE(saved->damaged.empty());
@@ -178,7 +180,7 @@ TEST_F(DamageTest, ACutLogGivesBackWholeBatches) {
     most = records;
     EXPECT_TRUE(history->Append({TimedRecord()}).ok());
     history.reset();
-    EXPECT_TRUE(History::Check(Path("bad.db")).value().ok()) << size;
+    EXPECT_TRUE(CheckHistory(Path("bad.db")).value().ok()) << size;
     for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(Path("bad.db") + suffix);
   }
   EXPECT_GE(most, 10);
@@ -201,7 +203,7 @@ TEST_F(DamageTest, CheckNamesEachProblem) {
       "INSERT INTO networks VALUES('net', 'nowhere', 't', 1.0);";
   ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
   sqlite3_close(db);
-  const CheckReport report = History::Check(path).value();
+  const CheckReport report = CheckHistory(path).value();
   EXPECT_EQ(report.records, 40);
   EXPECT_THAT(report.problems, ::testing::UnorderedElementsAreArray(std::vector<std::string>{
                                    "row 2 of networks names one of workloads that is not there",
@@ -222,8 +224,8 @@ TEST_F(DamageTest, CheckNamesEachProblem) {
                                 "of it, or save what can still be read with 'diapason history export --skip-damaged " +
                                 path + "' and import that into a new file"));
   std::ostringstream out;
-  EXPECT_TRUE(absl::IsDataLoss(history->ExportJson(out).status()));
-  EXPECT_EQ(history->ExportJson(out, {.filter = {}, .skip_damaged = true}).value().records, 34);
+  EXPECT_TRUE(absl::IsDataLoss(ExportJson(*history, out).status()));
+  EXPECT_EQ(ExportJson(*history, out, {.filter = {}, .skip_damaged = true}).value().records, 34);
 }
 
 TEST_F(DamageTest, CheckAsksTheHooks) {
@@ -233,7 +235,7 @@ TEST_F(DamageTest, CheckAsksTheHooks) {
   hooks.schedule = [](const TuningRecord& r) {
     return r.id == 4 ? absl::InvalidArgumentError("its step 2 splits a loop that is not there") : absl::OkStatus();
   };
-  EXPECT_EQ(History::Check(Path("good.db"), hooks).value().problems,
+  EXPECT_EQ(CheckHistory(Path("good.db"), hooks).value().problems,
             (std::vector<std::string>{
                 "workload w: its program has the key other",
                 "record 3: the hash of its configuration is 0000000000000001, not fedcba9876543210",
@@ -241,14 +243,14 @@ TEST_F(DamageTest, CheckAsksTheHooks) {
             }));
   hooks = {};
   hooks.workload_key = [](const std::string&) { return absl::InvalidArgumentError("the bytes are no program"); };
-  EXPECT_EQ(History::Check(Path("good.db"), hooks).value().problems,
+  EXPECT_EQ(CheckHistory(Path("good.db"), hooks).value().problems,
             std::vector<std::string>{"workload w: the bytes are no program"});
 }
 
 TEST_F(DamageTest, CheckOfWhatIsNoHistoryIsAnError) {
-  EXPECT_TRUE(absl::IsNotFound(History::Check(Path("none.db")).status()));
+  EXPECT_TRUE(absl::IsNotFound(CheckHistory(Path("none.db")).status()));
   WriteFile(Path("text"), "hello");
-  EXPECT_TRUE(absl::IsFailedPrecondition(History::Check(Path("text")).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckHistory(Path("text")).status()));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "db/integrity.h"
+#include "db/prune.h"
 #include "tests/db/backends.h"
 
 namespace diapason {
@@ -140,7 +142,7 @@ TEST_P(StoreTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
   const TuningRecord read = history->Get(1).value();
   EXPECT_TRUE(read.outcome == Outcome(Timing{{1e-6, 3e-6, 4e-6}, 10, false, 0.5, 0.25}));
   EXPECT_EQ(history->Best("w", read.device_model).value()->id, 2);
-  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("h.db")).value().ok());
 
   EXPECT_EQ(history->AddSamples(9, {1e-6}).status().code(), absl::StatusCode::kNotFound);
   const std::string name = Path("h.db");
@@ -254,7 +256,7 @@ TEST_P(QueryTest, ARecordThatIsWrongInANetworkIsNeverTaken) {
   EXPECT_EQ(history->TopK({}, 5).value().size(), 1u);
   EXPECT_EQ(history->Info().value().workloads[0].best_seconds, 2e-6);
   EXPECT_EQ(history->MarkWrongInNetwork(9, 1, "x"), history->SetVerified(9, true, 0, ""));
-  ASSERT_TRUE(history->Distill(5).ok());
+  ASSERT_TRUE(PruneHistory(*history, 5).ok());
   EXPECT_FALSE(history->Get(1).ok());
   EXPECT_TRUE(history->Get(2).ok());
 }

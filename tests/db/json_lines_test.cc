@@ -1,7 +1,10 @@
+#include "db/json_lines.h"
+
 #include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "db/integrity.h"
 #include "nlohmann/json.hpp"
 #include "tests/db/backends.h"
 
@@ -12,13 +15,13 @@ class JsonLinesTest : public BackendTest {
  protected:
   std::string Export(History& history, const ExportOptions& options = {}) {
     std::ostringstream out;
-    absl::StatusOr<ExportReport> report = history.ExportJson(out, options);
+    absl::StatusOr<ExportReport> report = ExportJson(history, out, options);
     EXPECT_TRUE(report.ok()) << report.status();
     return out.str();
   }
   absl::StatusOr<ImportReport> Import(History& history, const std::string& lines, const ImportOptions& options = {}) {
     std::istringstream in(lines);
-    return history.ImportJson(in, "in.jsonl", options);
+    return ImportJson(history, in, "in.jsonl", options);
   }
 
   // Runs, links, timed, failed, verified and refuted records, a run and a workload of no record.
@@ -58,7 +61,7 @@ TEST_P(JsonLinesTest, NothingIsLostEitherWay) {
   EXPECT_EQ(copy->NetworkTasks().value().size(), 3u);
   EXPECT_EQ(copy->NetworkTasks("n1").value()[0].weight, 2.5);
   EXPECT_EQ(Export(*copy), lines);
-  EXPECT_TRUE(History::Check(Path("b.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("b.db")).value().ok());
 }
 
 TEST_P(JsonLinesTest, EachLineIsCompleteInItself) {
@@ -333,7 +336,7 @@ TEST_P(JsonLinesTest, AnExportThatCannotBeWrittenSaysSo) {
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   FullBuffer full;
   std::ostream out(&full);
-  EXPECT_EQ(history->ExportJson(out).status(),
+  EXPECT_EQ(ExportJson(*history, out).status(),
             absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again"));
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "db/integrity.h"
 #include "tests/db/testing.h"
 
 namespace diapason {
@@ -114,7 +115,7 @@ TEST_F(OpenTest, MigratesAVersion1FileAndKeepsAllOfIt) {
   EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
   auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
   EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
-  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("h.db")).value().ok());
 }
 
 // As version 2 wrote them: what its migration made of version 1.
@@ -142,7 +143,7 @@ TEST_F(OpenTest, MigratesAVersion2FileAndGivesItTheStateOfWrongInNetwork) {
     EXPECT_FALSE(history->BestForBuild("w", "EPYC").value().has_value());
   }
   EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
-  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("h.db")).value().ok());
 }
 
 // As version 4 wrote them.
@@ -169,7 +170,7 @@ TEST_F(OpenTest, MigratesAVersion4FileAndKeepsItsLatencies) {
     EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
   }
   EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
-  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("h.db")).value().ok());
 }
 
 TEST_F(OpenTest, AMigratedFileHasTheTablesOfANewOne) {
@@ -267,7 +268,7 @@ TEST_F(OpenTest, RefusesWhatIsNoHistoryAndLeavesIt) {
     const std::string before = ReadFile(path);
     for (HistoryMode mode : kAllModes)
       EXPECT_EQ(History::Open(path, mode).status(), absl::FailedPreconditionError("'" + path + c.message));
-    EXPECT_EQ(History::Check(path).status(), absl::FailedPreconditionError("'" + path + c.message));
+    EXPECT_EQ(CheckHistory(path).status(), absl::FailedPreconditionError("'" + path + c.message));
     EXPECT_EQ(ReadFile(path), before) << c.name;
     EXPECT_FALSE(std::filesystem::exists(path + "-wal")) << c.name;
   }
@@ -391,7 +392,7 @@ TEST_F(OpenTest, AFullDiskLosesNothingThatWasReported) {
   auto history = Open(path, HistoryMode::kReadWrite);
   ASSERT_NE(history, nullptr);
   EXPECT_EQ(history->Info().value().records, std::stoll(ReadFile(path + ".count")));
-  EXPECT_TRUE(History::Check(path).value().ok());
+  EXPECT_TRUE(CheckHistory(path).value().ok());
   EXPECT_TRUE(history->Append({TimedRecord()}).ok());
 }
 

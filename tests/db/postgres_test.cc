@@ -10,7 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "db/copy.h"
 #include "db/history_name.h"
+#include "db/integrity.h"
+#include "db/json_lines.h"
+#include "db/prune.h"
 #include "db/service_tables.h"
+#include "db/trials.h"
 #include "tests/db/postgres_server.h"
 #include "tests/db/testing.h"
 
@@ -132,7 +136,8 @@ TEST_F(PostgresTest, FiftyProcessesMakeAndFillOneHistoryWhileAReaderFollows) {
   // One that asks for what is above the last it saw misses none.
   std::set<int64_t> followed;
   const auto follow = [&] {
-    const std::vector<TrialRow> trials = history->Trials(followed.empty() ? 0 : *followed.rbegin(), 1000).value();
+    const std::vector<TrialRow> trials =
+        TrialLog(*history).Trials(followed.empty() ? 0 : *followed.rbegin(), 1000).value();
     for (const TrialRow& trial : trials) EXPECT_TRUE(followed.insert(trial.id).second);
   };
   size_t ended = 0;
@@ -155,7 +160,7 @@ TEST_F(PostgresTest, FiftyProcessesMakeAndFillOneHistoryWhileAReaderFollows) {
     for (const TuningRecord& record : records) uuids.insert(record.uuid);
   }
   EXPECT_EQ(uuids.size(), kProcesses * 4u * 2u);
-  EXPECT_TRUE(History::Check(uri_).value().ok());
+  EXPECT_TRUE(CheckHistory(uri_).value().ok());
 }
 
 TEST_F(PostgresTest, ConnectionsThatAreKilledLoseAndDoubleNothing) {
@@ -195,18 +200,18 @@ TEST_F(PostgresTest, AConnectionThatIsGoneIsMadeAgain) {
   KillConnections();
   EXPECT_EQ(history->Info().value().records, 1);
   KillConnections();
-  EXPECT_TRUE(history->ChangeCounter().ok());
+  EXPECT_TRUE(TrialLog(*history).ChangeCounter().ok());
 }
 
 TEST_F(PostgresTest, PruningInPlaceKeepsTheBest) {
   auto history = History::Open(uri_, HistoryMode::kCreate).value();
   ASSERT_TRUE(history->Append({TimedRecord("w", 2), TimedRecord("w", 1), TimedRecord("v", 1), FailedRecord()}).ok());
-  const DistillReport report = history->Distill(1).value();
+  const PruneReport report = PruneHistory(*history, 1).value();
   EXPECT_EQ(report.kept, 2);
   EXPECT_EQ(report.dropped, 2);
   EXPECT_GT(report.bytes_after, 0);
   EXPECT_EQ(history->Append({TimedRecord()}).value()[0], 5);  // ids are not used again
-  EXPECT_TRUE(absl::IsFailedPrecondition(history->Distill(1, "/tmp/never").status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(PruneHistory(*history, 1, "/tmp/never").status()));
 }
 
 // Models of a service may be many times as large.
@@ -221,7 +226,7 @@ TEST_F(PostgresTest, TheSizeIsThatOfTheHistoryAlone) {
 
 std::string Exported(History& history) {
   std::ostringstream out;
-  EXPECT_TRUE(history.ExportJson(out).ok());
+  EXPECT_TRUE(ExportJson(history, out).ok());
   return out.str();
 }
 
@@ -248,7 +253,7 @@ TEST_F(PostgresTest, CopiesInBothDirectionsLoseNothing) {
   const std::string lines = Exported(*file);
   EXPECT_TRUE(Exported(*server) == lines);
   EXPECT_TRUE(Exported(*back) == lines);
-  EXPECT_EQ(back->Latencies().value(), file->Latencies().value());
+  EXPECT_EQ(TrialLog(*back).Latencies().value(), TrialLog(*file).Latencies().value());
   report = CopyHistory(*back, *server).value();  // again: nothing is doubled
   EXPECT_EQ(report.records.added, 0);
   EXPECT_EQ(report.records.known, 1502);

@@ -1,4 +1,6 @@
 // What displays of a whole history read.
+#include "db/trials.h"
+
 #include <vector>
 
 #include "tests/db/backends.h"
@@ -27,7 +29,7 @@ TEST_P(TrialsTest, RowsHoldWhatWasStored) {
   const std::vector<int64_t> ids = history->Append({timed, failed}).value();
   ASSERT_TRUE(history->SetVerified(ids[0], true, 1e-6, "").ok());
 
-  const std::vector<TrialRow> trials = history->Trials(0, 100).value();
+  const std::vector<TrialRow> trials = TrialLog(*history).Trials(0, 100).value();
   ASSERT_EQ(Ids(trials), ids);
   EXPECT_EQ(trials[0].run_id, run_id);
   EXPECT_EQ(trials[0].workload_key, timed.workload_key);
@@ -54,14 +56,14 @@ TEST_P(TrialsTest, TheNewestComeWithTheBestOfTheOlderOnes) {
   std::vector<TuningRecord> records = {TimedRecord("a", 3), TimedRecord("a", 1), TimedRecord("b", 2),
                                        TimedRecord("a", 5), TimedRecord("a", 4)};
   const std::vector<int64_t> ids = history->Append(records).value();
-  EXPECT_EQ(Ids(history->Trials(0, 5).value()), ids);
-  EXPECT_EQ(Ids(history->Trials(0, 2).value()), (std::vector<int64_t>{ids[1], ids[2], ids[3], ids[4]}));
-  EXPECT_EQ(Ids(history->Trials(ids[2], 100).value()), (std::vector<int64_t>{ids[3], ids[4]}));
-  EXPECT_EQ(Ids(history->Trials(ids[4], 100).value()), std::vector<int64_t>{});
+  EXPECT_EQ(Ids(TrialLog(*history).Trials(0, 5).value()), ids);
+  EXPECT_EQ(Ids(TrialLog(*history).Trials(0, 2).value()), (std::vector<int64_t>{ids[1], ids[2], ids[3], ids[4]}));
+  EXPECT_EQ(Ids(TrialLog(*history).Trials(ids[2], 100).value()), (std::vector<int64_t>{ids[3], ids[4]}));
+  EXPECT_EQ(Ids(TrialLog(*history).Trials(ids[4], 100).value()), std::vector<int64_t>{});
   // A refuted record is no best one.
   ASSERT_TRUE(history->SetVerified(ids[1], false, 1, "wrong").ok());
-  EXPECT_EQ(Ids(history->Trials(0, 2).value()), (std::vector<int64_t>{ids[0], ids[2], ids[3], ids[4]}));
-  EXPECT_EQ(history->CountTrials().value(), 5);
+  EXPECT_EQ(Ids(TrialLog(*history).Trials(0, 2).value()), (std::vector<int64_t>{ids[0], ids[2], ids[3], ids[4]}));
+  EXPECT_EQ(TrialLog(*history).Count().value(), 5);
 }
 
 TEST_P(TrialsTest, StatesFollowVerificationAndFurtherSamples) {
@@ -69,28 +71,28 @@ TEST_P(TrialsTest, StatesFollowVerificationAndFurtherSamples) {
   const std::vector<int64_t> ids = history->Append({TimedRecord("a", 1), TimedRecord("a", 2)}).value();
   ASSERT_TRUE(history->MarkWrongInNetwork(ids[0], 1, "evidence").ok());
   ASSERT_TRUE(history->AddSamples(ids[1], {8, 8, 8, 8}).ok());
-  const std::vector<TrialState> states = history->TrialStates(0).value();
+  const std::vector<TrialState> states = TrialLog(*history).States(0).value();
   ASSERT_EQ(states.size(), 2u);
   EXPECT_EQ(states[0], (TrialState{ids[0], 1.0, false, Verified::kWrongInNetwork}));
   EXPECT_EQ(states[1], (TrialState{ids[1], 8.0, false, Verified::kUnknown}));
-  EXPECT_EQ(history->TrialStates(ids[1]).value().size(), 1u);
+  EXPECT_EQ(TrialLog(*history).States(ids[1]).value().size(), 1u);
 }
 
 TEST_P(TrialsTest, TheChangeCounterTellsOfOtherWritersOnly) {
   const auto writer = Open(Path("h.db"));
   const auto reader = Open(Path("h.db"), HistoryMode::kReadOnly);
-  const int64_t before = reader->ChangeCounter().value();
-  EXPECT_EQ(reader->ChangeCounter().value(), before);
+  const int64_t before = TrialLog(*reader).ChangeCounter().value();
+  EXPECT_EQ(TrialLog(*reader).ChangeCounter().value(), before);
   ASSERT_TRUE(writer->Append({TimedRecord()}).ok());
-  EXPECT_NE(reader->ChangeCounter().value(), before);
-  EXPECT_EQ(reader->Trials(0, 10).value().size(), 1u);
+  EXPECT_NE(TrialLog(*reader).ChangeCounter().value(), before);
+  EXPECT_EQ(TrialLog(*reader).Trials(0, 10).value().size(), 1u);
 }
 
 TEST_P(TrialsTest, LatenciesAreListed) {
   const auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->SetLatency({"b", "cpu", "Xeon", 2, 1, 5}).ok());
   ASSERT_TRUE(history->SetLatency({"a", "cpu", "Xeon", 3, 4, 6}).ok());
-  const std::vector<NetworkLatency> latencies = history->Latencies().value();
+  const std::vector<NetworkLatency> latencies = TrialLog(*history).Latencies().value();
   ASSERT_EQ(latencies.size(), 2u);
   EXPECT_EQ(latencies[0], (NetworkLatency{"a", "cpu", "Xeon", 3, 4, 6}));
   EXPECT_EQ(latencies[1], (NetworkLatency{"b", "cpu", "Xeon", 2, 1, 5}));

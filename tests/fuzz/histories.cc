@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "db/json_lines.h"
 #include "tests/db/records.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -40,13 +41,13 @@ FuzzHistory::~FuzzHistory() {
 
 std::string FuzzHistory::Export() {
   std::ostringstream out;
-  FUZZ_EXPECT(history_->ExportJson(out).ok());
+  FUZZ_EXPECT(ExportJson(*history_, out).ok());
   return out.str();
 }
 
 absl::StatusOr<ImportReport> FuzzHistory::Import(const std::string& lines, bool skip_damaged) {
   std::istringstream in(lines);
-  return history_->ImportJson(in, "in.jsonl", {.skip_damaged = skip_damaged});
+  return ImportJson(*history_, in, "in.jsonl", {.skip_damaged = skip_damaged});
 }
 
 std::string GoodLines() {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "db/history.h"
+#include "db/json_lines.h"
 
 namespace diapason {
 

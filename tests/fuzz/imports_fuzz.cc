@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "db/integrity.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/histories.h"
 
@@ -27,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_EXPECT(history.Export() == before);
     (void)history.Import(lines, /*skip_damaged=*/true);
   }
-  FUZZ_EXPECT(History::Check(history.path()).value().ok());
+  FUZZ_EXPECT(CheckHistory(history.path()).value().ok());
   FUZZ_EXPECT(history->Info().ok());
   return 0;
 }

@@ -102,4 +102,11 @@ inline int CountOps(const Network& network, const std::string& op) {
   return count;
 }
 
+// Those with a result of that type.
+inline int CountOps(const Network& network, const std::string& op, DType result) {
+  int count = 0;
+  for (const Node& node : network.nodes) count += node.op == op && network.tensor(node.output).type.dtype == result;
+  return count;
+}
+
 }  // namespace diapason

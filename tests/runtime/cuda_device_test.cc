@@ -29,6 +29,9 @@ using ::testing::StartsWith;
 
 constexpr char kSource[] = R"(
 extern "C" __global__ void twice(float* x) { x[blockIdx.x * blockDim.x + threadIdx.x] *= 2; }
+extern "C" __global__ void add(const float* w, float* y) {
+  y[blockIdx.x * blockDim.x + threadIdx.x] += w[blockIdx.x * blockDim.x + threadIdx.x];
+}
 extern "C" __global__ void grid3(float* out) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x +
                 gridDim.x * blockDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -218,8 +221,8 @@ TEST_F(CudaDeviceTest, ParallelPathsComputeWhatTheOrderSays) {
   Launch all{module.get(), KernelOf("twice", {0}, 256, 2), {whole.get()}, {true}};
   Launch first{module.get(), KernelOf("twice", {0}, 128, 2), {low.get()}, {true}};
   Launch second{module.get(), KernelOf("twice", {0}, 128, 2), {high.get()}, {true}};
-  auto plan = device_->MakeParallelPlan(
-      {twice(x), twice(y), first, second, twice(x), twice(z), all, twice(y), twice(x), second});
+  auto plan = device_->MakePlanWith(
+      {twice(x), twice(y), first, second, twice(x), twice(z), all, twice(y), twice(x), second}, {.parallel = true});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT((*plan)->paths(), 1);
   for (int run = 1; run <= 3; ++run) {
@@ -231,7 +234,7 @@ TEST_F(CudaDeviceTest, ParallelPathsComputeWhatTheOrderSays) {
     EXPECT_THAT(ReadFloats(*device_, *high, 256), Each(std::pow(8.0f, run)));
   }
   ASSERT_TRUE((*plan)->Time(2).ok());
-  EXPECT_EQ(device_->MakeParallelPlan({twice(x), twice(x)}).value()->paths(), 1);
+  EXPECT_EQ(device_->MakePlanWith({twice(x), twice(x)}, {.parallel = true}).value()->paths(), 1);
 }
 
 TEST_F(CudaDeviceTest, AnEmptyPlanRuns) {
@@ -296,7 +299,7 @@ TEST_F(CudaDeviceTest, TheWaitForTheKernelInFrontIsOneForAllBefore) {
              copy = launch("copy", {y.get(), z.get()}, {false, true});
   for (bool parallel : {false, true}) {
     const std::vector<Launch> launches = {late, pass, pass, pass, copy, late, copy};
-    auto plan = parallel ? device_->MakeParallelPlan(launches) : device_->MakePlan(launches);
+    auto plan = device_->MakePlanWith(launches, {.parallel = parallel});
     ASSERT_TRUE(plan.ok()) << plan.status();
     for (int run = 1; run <= 50; ++run) {
       WriteFloats(*device_, *x, {static_cast<float>(run), 0.5f});
@@ -320,7 +323,7 @@ TEST_F(CudaDeviceTest, RedirectedLaunchesUseTheOtherMemory) {
     WriteFloats(*device_, *y, {2, 2, 2, 2});
     WriteFloats(*device_, *other, {5, 5, 5, 5});
     const std::vector<Launch> launches = {twice(x), twice(y), twice(x)};
-    auto plan = parallel ? device_->MakeParallelPlan(launches).value() : device_->MakePlan(launches).value();
+    auto plan = device_->MakePlanWith(launches, {.parallel = parallel}).value();
     EXPECT_EQ(plan->paths(), parallel ? 2 : 1);
     ASSERT_TRUE(plan->CanRedirect(*x) && plan->CanRedirect(*y));
     EXPECT_FALSE(plan->CanRedirect(*z)) << "no launch has it";
@@ -340,6 +343,50 @@ TEST_F(CudaDeviceTest, RedirectedLaunchesUseTheOtherMemory) {
     EXPECT_THAT(ReadFloats(*device_, *y, 4), Each(8.0f));
     EXPECT_THAT(ReadFloats(*device_, *other, 4), Each(80.0f));
   }
+}
+
+// Weights that do not fit in the cache together, added up by a chain of launches, in order and on two paths.
+TEST_F(CudaDeviceTest, PlansWithPrefetchesComputeTheSame) {
+  auto module = LoadSource(kSource);
+  constexpr int64_t kFloats = 1 << 19;  // 2 MiB
+  const int64_t count = device_->facts().l2_bytes / (4 * kFloats) / 2 + 8;
+  std::vector<std::unique_ptr<DeviceBuffer>> weights;
+  for (int64_t i = 0; i < count; ++i) weights.push_back(Floats(std::vector<float>(kFloats, static_cast<float>(i % 7))));
+  auto x = Floats(std::vector<float>(kFloats, 0)), y = Floats(std::vector<float>(kFloats, 0));
+  std::vector<Launch> launches;
+  for (int64_t i = 0; i < count; ++i)
+    launches.push_back({module.get(),
+                        KernelOf("add", {0, 1}, kFloats / 256, 256),
+                        {weights[i].get(), i % 2 == 0 ? x.get() : y.get()},
+                        {false, true}});
+  float even = 0, odd = 0;
+  for (int64_t i = 0; i < count; ++i) (i % 2 == 0 ? even : odd) += static_cast<float>(i % 7);
+  const bool able = std::stoi(device_->facts().arch.substr(3)) >= 90;
+  for (bool parallel : {false, true}) {
+    auto plan = device_->MakePlanWith(launches, {.parallel = parallel, .prefetch = true}).value();
+    EXPECT_EQ(plan->prefetched_bytes() > count * kFloats, able);  // more than a quarter
+    EXPECT_EQ(plan->paths(), parallel ? 2 : 1);
+    for (int run = 0; run < 3; ++run) {
+      ASSERT_EQ(device_->Fill(*x, 0), absl::OkStatus());
+      ASSERT_EQ(device_->Fill(*y, 0), absl::OkStatus());
+      ASSERT_EQ(plan->Run(), absl::OkStatus());
+      EXPECT_THAT(ReadFloats(*device_, *x, kFloats), Each(even));
+      EXPECT_THAT(ReadFloats(*device_, *y, kFloats), Each(odd));
+    }
+    // Another weight in the place of the last, which is fetched from where it is now.
+    auto other = Floats(std::vector<float>(kFloats, 100));
+    ASSERT_TRUE(plan->CanRedirect(*weights.back()));
+    ASSERT_EQ(plan->Redirect({{weights.back().get(), Address(*device_, other)}}), absl::OkStatus());
+    ASSERT_EQ(device_->Fill(*x, 0), absl::OkStatus());
+    ASSERT_EQ(device_->Fill(*y, 0), absl::OkStatus());
+    ASSERT_EQ(plan->Run(), absl::OkStatus());
+    const float change = 100 - static_cast<float>((count - 1) % 7);
+    const bool in_x = (count - 1) % 2 == 0;
+    EXPECT_THAT(ReadFloats(*device_, *x, kFloats), Each(even + (in_x ? change : 0)));
+    EXPECT_THAT(ReadFloats(*device_, *y, kFloats), Each(odd + (in_x ? 0 : change)));
+  }
+  EXPECT_EQ(device_->MakePlanWith({launches[0], launches[1]}, {.prefetch = true}).value()->prefetched_bytes(), 0)
+      << "they stay in the cache";
 }
 
 TEST_F(CudaDeviceTest, RunsThatWereEnqueuedKeepTheirMemory) {

@@ -87,6 +87,17 @@ TEST(Executable, FindsBuffersByRoleAndStage) {
   EXPECT_EQ(executable->BufferOfStage(-1), -1);
 }
 
+// So that kernels of several executables that share what was prepared run side by side.
+TEST(Executable, KernelsOfARunWriteNeitherConstantsNorWhatWasPrepared) {
+  auto device = OpenCpu();
+  auto executable = Executable::Create(*device, TestProgram(8)).value();
+  ASSERT_TRUE(executable->AllocateRest().ok());
+  const std::vector<Launch> launches = executable->Launches();
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_THAT(launches[0].writes, ElementsAre(false, false, true)) << "x, prepared, tmp";
+  EXPECT_THAT(launches[1].writes, ElementsAre(true, true)) << "tmp, out";
+}
+
 TEST(Executable, CopiesRunOneAfterTheOther) {
   auto device = OpenCpu();
   Program program = CProgram("void inc(void* const* a, long b, long e) { ((float*)a[0])[0] += 1; }");

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "db/json_lines.h"
 #include "tests/db/testing.h"
 
 namespace diapason {
@@ -85,7 +86,7 @@ class RecordFilesTest : public HistoryFolder, public testing::Test {
     const auto ids = history->Append({record});
     EXPECT_TRUE(ids.ok()) << ids.status();
     std::ostringstream out;
-    EXPECT_TRUE(history->ExportJson(out, {}).ok());
+    EXPECT_TRUE(ExportJson(*history, out, {}).ok());
     return out.str();
   }
 

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "compiler/tensor/device_facts.h"
+
 namespace diapason {
 namespace {
 
@@ -13,13 +15,16 @@ TEST(ResolvedTargetTest, FactsAreThoseOfTheCoresThatTheTargetNames) {
   facts.num_cores = 8;
   facts.flops = 8e11;
   facts.l2_bandwidth = 8e10;
+  facts.bandwidth = 2 * BandwidthOfCores(2);
   const ResolvedTarget some = ResolveWith(Target::Parse("cpu -num-cores=2").value(), facts);
   EXPECT_EQ(some.facts.num_cores, 2);
   EXPECT_DOUBLE_EQ(some.facts.flops, 2e11);
   EXPECT_DOUBLE_EQ(some.facts.l2_bandwidth, 2e10);
+  EXPECT_DOUBLE_EQ(some.facts.bandwidth, BandwidthOfCores(2));
   const ResolvedTarget all = ResolveWith(Target::Parse("cpu").value(), facts);
   EXPECT_EQ(all.target.num_cores, 8);
   EXPECT_DOUBLE_EQ(all.facts.flops, 8e11);
+  EXPECT_DOUBLE_EQ(all.facts.bandwidth, 2 * BandwidthOfCores(2));
 }
 
 }  // namespace

@@ -21,6 +21,28 @@ TEST(Half, RoundTripOfEveryHalf) {
   }
 }
 
+// By the definition of IEEE 754.
+TEST(Half, EveryHalfHasItsValue) {
+  Array all(DType::kFloat16, {65536});
+  for (int half = 0; half < 65536; ++half) all.as<uint16_t>()[half] = static_cast<uint16_t>(half);
+  std::vector<float> widened(65536);
+  WidenFloats(all, 0, 65536, widened.data());
+  for (int half = 0; half < 65536; ++half) {
+    const int exponent = half >> 10 & 31, mantissa = half & 1023;
+    const float value = HalfToFloat(static_cast<uint16_t>(half));
+    EXPECT_EQ(std::signbit(value), half >= 0x8000) << half;
+    if (exponent == 31 && mantissa != 0) {
+      EXPECT_TRUE(std::isnan(value) && std::isnan(widened[half])) << half;
+      continue;
+    }
+    const double magnitude = exponent == 31  ? std::numeric_limits<double>::infinity()
+                             : exponent == 0 ? std::ldexp(mantissa, -24)
+                                             : std::ldexp(mantissa + 1024, exponent - 25);
+    EXPECT_EQ(std::fabs(value), magnitude) << half;
+    EXPECT_EQ(widened[half], value) << half;
+  }
+}
+
 TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(FloatToHalf(1.0f), 0x3c00);
   EXPECT_EQ(FloatToHalf(-2.0f), 0xc000);

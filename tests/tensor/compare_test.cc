@@ -618,6 +618,21 @@ TEST(CompareTest, MagnitudesLeaveMasksOut) {
   EXPECT_DOUBLE_EQ(magnitude({-20000, -90000}), std::sqrt((4e8 + 81e8) / 2));
 }
 
+TEST(CompareTest, MagnitudesOfNarrowFloatsAreThoseOfTheirValues) {
+  std::vector<float> values(10000);
+  for (int i = 0; i < 10000; ++i) values[i] = static_cast<float>((i * 37 % 1001) - 500) / 64;
+  values[17] = 0x1p-20f;  // a subnormal half
+  std::vector<float> masked = values;
+  for (int i = 0; i < 10000; i += 7) masked[i] = -30000;
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const std::vector<float>& some : {values, masked}) {
+      const Array narrow = CastArray(Array::FromFloats({10000}, some), dtype);
+      EXPECT_DOUBLE_EQ(MagnitudeOf(narrow), MagnitudeOf(CastArray(narrow, DType::kFloat32))) << NameOf(dtype);
+    }
+    EXPECT_LT(MagnitudeOf(CastArray(Array::FromFloats({10000}, masked), dtype)), 10) << NameOf(dtype);
+  }
+}
+
 // Softmax's exponentials of masked scores: they differ from their reference as those of the other scores do.
 TEST(CompareTest, AMaskAllowsNoLargerErrors) {
   const auto dag = [](double masked) {

@@ -184,5 +184,13 @@ TEST(DeviceFacts, ThoseOfNoDeviceAreNamed) {
   }
 }
 
+TEST(DeviceFacts, BandwidthGrowsWithTheCoresUpToThatOfASocket) {
+  EXPECT_DOUBLE_EQ(BandwidthOfCores(1), 2.5e10);
+  EXPECT_DOUBLE_EQ(BandwidthOfCores(2), 3e10);
+  EXPECT_DOUBLE_EQ(BandwidthOfCores(500), 2e11);
+  const DeviceFacts foreign = DefaultFacts(Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").value());
+  EXPECT_DOUBLE_EQ(foreign.bandwidth, BandwidthOfCores(foreign.num_cores));
+}
+
 }  // namespace
 }  // namespace diapason

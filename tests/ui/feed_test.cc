@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "db/prune.h"
 #include "tests/db/testing.h"
 
 namespace diapason {
@@ -114,7 +115,7 @@ TEST_F(FeedTest, ARunThatEndsIsAChange) {
 TEST_F(FeedTest, RowsThatAreGoneAskForTheWholeHistory) {
   Append({TimedRecord("a", 1), TimedRecord("a", 2), TimedRecord("a", 3)});
   const auto feed = Feed();
-  ASSERT_TRUE(history_->Distill(1).ok());
+  ASSERT_TRUE(PruneHistory(*history_, 1).ok());
   const auto change = feed->Poll().value();
   ASSERT_TRUE(change.has_value());
   EXPECT_TRUE(change->whole);

@@ -20,7 +20,7 @@ class DeviceHealth {
   bool in_quarantine() const { return state_ == v1::DEVICE_STATE_QUARANTINED; }
   double reference_seconds() const { return reference_seconds_; }
 
-  // Its runner has started, or goes (`why`: where that is to be told).
+  // Its runner has started, or has ended (`why`: the reason, if it is to be reported).
   void Started();
   void Restarts() { state_ = v1::DEVICE_STATE_RESTARTING; }
   void Restarts(const std::string& why);

@@ -28,7 +28,7 @@ class FleetView {
   std::vector<Metric> Metrics() const;
 
  private:
-  // False when the page is full: the next one goes on behind this key.
+  // False when the page is full: the next one begins behind this key.
   using Fits = std::function<bool(char part, const std::string& key, size_t size)>;
 
   // Each adds what comes behind `last`; false when the page is full.

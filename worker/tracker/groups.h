@@ -2,7 +2,7 @@
 //
 // Each request of a group stands in the line of its own queue, so that priorities, shares and labels mean what they
 // always do. The first one that a worker takes is measured for all; the others are parked until its outcome is there.
-// The state file knows nothing of groups: a tracker that goes on from it makes them anew.
+// The state file knows nothing of groups: a tracker that resumes from it makes them anew.
 #pragma once
 
 #include <string>

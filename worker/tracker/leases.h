@@ -1,4 +1,4 @@
-// Leases: which device gets which request, and when the worker is told.
+// Leases: which device gets which request, and when the worker learns of it.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Leases {
   // One of the store.
   void Restore(const TrackerState::Lease& stored, Session& session, const RequestPtr& request);
   void Erase(Session& session, uint64_t id);
-  // The worker goes on with the program for another request of the group.
+  // The worker keeps the program for another request of the group.
   void HandOver(Session& session, uint64_t id, const RequestPtr& heir);
   void Renew(LeaseEntry& lease) const { lease.expires = parts_.clock.Now() + parts_.options.lease; }
 

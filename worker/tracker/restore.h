@@ -1,4 +1,4 @@
-// How a tracker goes on from what an earlier one has stored.
+// How a tracker resumes from what an earlier one stored.
 #pragma once
 
 #include "worker/tracker/journal.h"

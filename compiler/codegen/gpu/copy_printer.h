@@ -1,5 +1,5 @@
-// Copies to shared memory that the hardware does while threads go on (CUDA C: cp.async, cp.async.bulk), and waits for
-// them. In OpenCL C, which has neither, threads copy at once.
+// Copies to shared memory that the hardware does while threads continue (CUDA C: cp.async, cp.async.bulk), and waits
+// for them. In OpenCL C, which has neither, threads copy at once.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ class Inputs {
   // Whether the padding proof can decide about all rows that the inputs have to do with.
   bool only_bounded() const { return any != nullptr && !any->bound.empty(); }
   void StopTracking() const {
-    for (const std::string& symbol : bounds_) node_.StopTracking(symbol);
+    for (const std::string& symbol : bounds_) node_.rows().StopTracking(symbol);
   }
   absl::Status Refuse() const {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -402,7 +402,7 @@ class Marker {
 
   absl::StatusOr<FoundRowsPtr> Repeated(const FoundRowsPtr& rows, int64_t times) const {
     FoundRowsPtr& known =
-        node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " times ", times));
+        node_.rows().Known(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " times ", times));
     if (known != nullptr) return known;
     ASSIGN_OR_RETURN(ImportValue flags, node_.Add("reshape", {rows->flags}, {{"shape", Shape{rows->capacity, 1}}}));
     ASSIGN_OR_RETURN(flags, node_.Add("expand", {flags}, {{"shape", Shape{rows->capacity, times}}}));
@@ -436,7 +436,7 @@ class Marker {
 
   absl::StatusOr<FoundRowsPtr> Front(const FoundRowsPtr& rows, int64_t extent) const {
     FoundRowsPtr& known =
-        node_.KnownFoundRows(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " first ", extent));
+        node_.rows().Known(absl::StrCat("r", reinterpret_cast<uintptr_t>(rows.get()), " first ", extent));
     if (known != nullptr) return known;
     FoundRows front = *rows;
     front.capacity = extent;
@@ -517,7 +517,7 @@ class Marker {
       return absl::OkStatus();
     }
     if (!along) return in_.Refuse();
-    FoundRowsPtr& known = node_.KnownFoundRows(key);
+    FoundRowsPtr& known = node_.rows().Known(key);
     if (known == nullptr) {
       std::vector<ImportValue> parts;
       for (int i = 0; i < in_.size(); ++i) {
@@ -661,13 +661,13 @@ absl::Status MarkFoundRows(NodeImporter& node, const std::string& text) {
     if (result && result->found.rows && result->found.rows->node.empty()) {
       FoundRows named = *result->found.rows;
       named.node = text;
-      FoundRowsPtr& known = node.KnownFoundRows(named.key);
+      FoundRowsPtr& known = node.rows().Known(named.key);
       if (known == nullptr) known = std::make_shared<const FoundRows>(std::move(named));
       result->found.rows = known;
     }
   }
   const Inputs in(node);
-  if (in.any == nullptr || node.HasStoppedTracking()) return absl::OkStatus();
+  if (in.any == nullptr || node.rows().HasStoppedTracking()) return absl::OkStatus();
   const absl::Status status = Marker(node, in).Mark();
   if (!status.ok() && in.only_bounded()) in.StopTracking();
   return in.only_bounded() ? absl::OkStatus() : status;
@@ -676,7 +676,7 @@ absl::Status MarkFoundRows(NodeImporter& node, const std::string& text) {
 absl::Status LoseFoundRows(const ImportedTensor& value, NodeImporter& node) {
   for (const FoundRowsPtr& rows : {value.found.rows, value.found.positions, value.found.counted}) {
     if (rows && rows->bound.empty()) return absl::InvalidArgumentError(absl::StrCat(rows->node, ": ", rows->wanted));
-    if (rows) node.StopTracking(rows->bound);
+    if (rows) node.rows().StopTracking(rows->bound);
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "compiler/graph/onnx/found_rows.h"
+#include "compiler/graph/onnx/narrow_results.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/rules/rules.h"
 
@@ -61,7 +62,7 @@ absl::Status ImportNode(const OnnxNode& node, ImportState& state) {
   NodeImporter importer(state, node);
   absl::Status status = HideFoundRows(importer);
   if (status.ok()) status = importer.Finish(RuleOf(node)->import(importer));
-  if (status.ok()) status = importer.NarrowResults();
+  if (status.ok()) status = NarrowResults(state, importer);
   if (status.ok()) status = MarkFoundRows(importer, NodeText(*state.model, node));
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(NodeText(*state.model, node), ": ", status.message()));

@@ -21,10 +21,6 @@ namespace {
 // FoldConstants, which knows which of them are worth it.
 constexpr int64_t kSmallElements = 4096;
 
-bool Fits32Bits(int64_t value) {
-  return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
-}
-
 absl::Status CheckSize(const TensorType& type) {
   if (type.shape.size() > kMaxRank) {
     return absl::InvalidArgumentError(
@@ -110,59 +106,6 @@ absl::StatusOr<std::vector<int64_t>> NodeImporter::KnownInts(int i, const std::s
   return values;
 }
 
-template <typename T>
-const T* NodeImporter::Attribute(const std::string& name) {
-  known_.insert(name);
-  auto it = node_.attributes.find(name);
-  if (it == node_.attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  if (!value && attribute_error_.ok())
-    attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' has the wrong type"));
-  return value;
-}
-
-int64_t NodeImporter::Int(const std::string& name, int64_t fallback) {
-  const int64_t* value = Attribute<int64_t>(name);
-  if (!value) return fallback;
-  if (Fits32Bits(*value)) return *value;
-  attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' cannot be ", *value));
-  return fallback;
-}
-
-double NodeImporter::Float(const std::string& name, double fallback) {
-  const double* value = Attribute<double>(name);
-  return value ? *value : fallback;
-}
-
-std::string NodeImporter::String(const std::string& name, const std::string& fallback) {
-  const std::string* value = Attribute<std::string>(name);
-  return value ? *value : fallback;
-}
-
-std::vector<int64_t> NodeImporter::Ints(const std::string& name, const std::vector<int64_t>& fallback) {
-  const std::vector<int64_t>* values = Attribute<std::vector<int64_t>>(name);
-  if (!values) return fallback;
-  for (int64_t value : *values) {
-    // Slices say "to the end" by the largest number there is.
-    bool end = name == "starts" || name == "ends";
-    if (end || Fits32Bits(value)) continue;
-    attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' cannot hold ", value));
-    return fallback;
-  }
-  return *values;
-}
-
-absl::StatusOr<std::vector<double>> NodeImporter::Floats(const std::string& name) {
-  const std::vector<double>* values = Attribute<std::vector<double>>(name);
-  RETURN_IF_ERROR(attribute_error_);
-  return values ? *values : std::vector<double>{};
-}
-
-std::vector<std::string> NodeImporter::Strings(const std::string& name) {
-  const std::vector<std::string>* values = Attribute<std::vector<std::string>>(name);
-  return values ? *values : std::vector<std::string>{};
-}
-
 absl::StatusOr<NodeImporter::OptionalInts> NodeImporter::IntsByOpset(const std::string& name, int64_t first_opset,
                                                                      int input) {
   OptionalInts result;
@@ -180,53 +123,6 @@ bool NodeImporter::SpendConstantBytes(int64_t bytes) {
   if (bytes > state_.constant_bytes_left) return false;
   state_.constant_bytes_left -= bytes;
   return true;
-}
-
-absl::StatusOr<int64_t> NodeImporter::Capacity(const std::string& what) const {
-  const std::string symbol = RowsSymbol(node_);
-  if (state_.counts.contains(symbol))
-    return absl::InvalidArgumentError(
-        absl::StrCat("how many ", what, " is known only when the network runs, which is not supported in a loop"));
-  const auto given = state_.dims.find(symbol);
-  if (given == state_.dims.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "how many ", what, " is known only when the network runs: say how many its result has room for with ",
-        DimFlag(symbol)));
-  }
-  if (given->second >= 1) return given->second;
-  return absl::InvalidArgumentError(absl::StrCat("its result cannot have room for ", given->second));
-}
-
-int64_t NodeImporter::RowsTaken() const {
-  const std::string symbol = RowsSymbol(node_);
-  const auto taken = state_.rows_taken.find(symbol);
-  return taken != state_.rows_taken.end() ? taken->second : state_.dims.at(symbol);
-}
-
-void NodeImporter::SetCount(ImportValue count) { state_.counts[RowsSymbol(node_)] = std::move(count); }
-
-bool NodeImporter::MayFind() const { return !state_.dims.contains(RowsSymbol(node_)); }
-
-FoundRowsPtr NodeImporter::Found(const absl::Status& no_capacity, const ImportValue& source, ImportValue flags) const {
-  FoundRows rows;
-  rows.capacity = flags->type.elements();
-  rows.flags = std::move(flags);
-  rows.flag = DimFlag(RowsSymbol(node_));
-  rows.wanted = std::string(no_capacity.message());
-  rows.key = absl::StrCat(node_.op, " ", reinterpret_cast<uintptr_t>(source.get()));
-  rows.source = source;
-  return std::make_shared<const FoundRows>(std::move(rows));
-}
-
-FoundRowsPtr NodeImporter::BoundedRows(ImportValue flags) const {
-  FoundRows rows;
-  rows.capacity = flags->type.elements();
-  rows.flags = std::move(flags);
-  rows.bound = RowsSymbol(node_);
-  rows.flag = DimFlag(rows.bound);
-  rows.key = absl::StrCat("bounded ", rows.bound);
-  rows.first = true;
-  return std::make_shared<const FoundRows>(std::move(rows));
 }
 
 std::vector<ImportValue> NodeImporter::Results() const {
@@ -303,11 +199,6 @@ void NodeImporter::Set(int i, ImportValue value) {
   state_.values[name] = std::move(value);
 }
 
-std::shared_ptr<const OnnxGraph> NodeImporter::Body(const std::string& name) {
-  const std::shared_ptr<const OnnxGraph>* body = Attribute<std::shared_ptr<const OnnxGraph>>(name);
-  return body ? *body : nullptr;
-}
-
 absl::StatusOr<std::vector<ImportValue>> NodeImporter::ImportBody(const OnnxGraph& body,
                                                                   const std::vector<ImportValue>& inputs) {
   if (inputs.size() != body.inputs.size()) {
@@ -356,106 +247,6 @@ absl::StatusOr<std::vector<ImportValue>> NodeImporter::ImportBody(const OnnxGrap
   return results;
 }
 
-namespace {
-
-// Operators whose results are elements of their inputs, or were rounded by the bodies that they hold.
-bool MovesData(const std::string& op) {
-  static const auto& names = *new std::set<std::string>{"CenterCropPad",
-                                                        "Compress",
-                                                        "Concat",
-                                                        "Constant",
-                                                        "ConstantOfShape",
-                                                        "DepthToSpace",
-                                                        "Dropout",
-                                                        "Expand",
-                                                        "EyeLike",
-                                                        "Flatten",
-                                                        "Gather",
-                                                        "GatherElements",
-                                                        "GatherND",
-                                                        "Identity",
-                                                        "If",
-                                                        "Loop",
-                                                        "Max",
-                                                        "MaxPool",
-                                                        "Min",
-                                                        "Pad",
-                                                        "ReduceMax",
-                                                        "ReduceMin",
-                                                        "Relu",
-                                                        "Reshape",
-                                                        "ReverseSequence",
-                                                        "Scan",
-                                                        "ScatterElements",
-                                                        "ScatterND",
-                                                        "Slice",
-                                                        "SpaceToDepth",
-                                                        "Split",
-                                                        "Squeeze",
-                                                        "Tile",
-                                                        "TopK",
-                                                        "Transpose",
-                                                        "Trilu",
-                                                        "Unsqueeze",
-                                                        "Where"};
-  return names.count(op) != 0;
-}
-
-}  // namespace
-
-// ONNX's rules of types, as far as they meet narrow types: a result has the type of the first input unless said
-// otherwise.
-std::string NodeImporter::NarrowOf(int result, DType storage) const {
-  auto of_input = [&](int i) {
-    auto it = i < inputs() ? state_.values.find(node_.inputs[i]) : state_.values.end();
-    return it == state_.values.end() ? std::string() : it->second->narrow;
-  };
-  auto of_attribute = [&](const char* name) {
-    auto it = node_.attributes.find(name);
-    const int64_t* type = it == node_.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
-    return type ? NarrowNameOfOnnx(static_cast<int>(*type)) : std::string();
-  };
-  const std::string& op = node_.op;
-  if (op == "Constant" || op == "ConstantOfShape") return node_.narrow;
-  if (op == "Cast" || op == "BitCast") return of_attribute("to");
-  if (node_.attributes.count("output_datatype") != 0) return of_attribute("output_datatype");
-  if (op == "EyeLike" && node_.attributes.count("dtype") != 0) return of_attribute("dtype");
-  if (op == "CastLike") return of_input(1);
-  if (op == "QuantizeLinear") return inputs() > 2 ? of_input(2) : of_attribute("output_dtype");
-  if (op == "DequantizeLinear")
-    return node_.attributes.count("output_dtype") != 0 ? of_attribute("output_dtype") : of_input(1);
-  if (op == "OneHot") return of_input(2);
-  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" ||
-      op == "NonZero" || op == "NonMaxSuppression") {
-    return "";
-  }
-  if ((op == "TopK" || op == "MaxPool") && result == 1) return "";
-  for (int i = 0; i < inputs(); ++i) {
-    auto it = state_.values.find(node_.inputs[i]);
-    if (it != state_.values.end() && it->second->type.dtype == storage) return it->second->narrow;
-  }
-  return "";
-}
-
-absl::Status NodeImporter::NarrowResults() {
-  const bool body = node_.op == "If" || node_.op == "Loop" || node_.op == "Scan";
-  for (int i = 0; i < static_cast<int>(node_.outputs.size()) && !body; ++i) {
-    auto it = node_.outputs[i].empty() ? state_.values.end() : state_.values.find(node_.outputs[i]);
-    if (it == state_.values.end()) continue;
-    const std::string narrow = NarrowOf(i, it->second->type.dtype);
-    if (narrow.empty()) continue;
-    if (!MovesData(node_.op)) {
-      const auto saturate = node_.attributes.find("saturate");
-      const int64_t* value = saturate == node_.attributes.end() ? nullptr : std::get_if<int64_t>(&saturate->second);
-      ASSIGN_OR_RETURN(ImportValue rounded,
-                       Add("narrow", {it->second}, {{"to", narrow}, {"saturate", value ? *value : 1}}));
-      Set(i, std::move(rounded));
-    }
-    state_.values.at(node_.outputs[i])->narrow = narrow;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NodeImporter::Emit(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes) {
   ASSIGN_OR_RETURN(ImportValue value, Add(op, inputs, std::move(attributes)));
   Set(0, std::move(value));
@@ -463,12 +254,9 @@ absl::Status NodeImporter::Emit(const std::string& op, const std::vector<ImportV
 }
 
 absl::Status NodeImporter::Finish(const absl::Status& rule) const {
-  RETURN_IF_ERROR(attribute_error_);
+  RETURN_IF_ERROR(Check());
   RETURN_IF_ERROR(rule);
-  for (const auto& [name, value] : node_.attributes) {
-    if (known_.count(name) != 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat("attribute ", Quoted(name), " is not supported in this opset"));
-  }
+  RETURN_IF_ERROR(CheckAllRead());
   for (int i = 0; i < inputs(); ++i) {
     if (!HasInput(i) || used_.count(i) != 0) continue;
     return absl::InvalidArgumentError(absl::StrCat("input ", i, " is not supported in this opset"));

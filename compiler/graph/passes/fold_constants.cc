@@ -4,6 +4,7 @@
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/passes/canonical_views.h"
 #include "compiler/graph/passes/constants.h"
 
 namespace diapason {
@@ -11,15 +12,6 @@ namespace {
 
 // Work, in elements read or written, that the interpreter may do for one node: some tenths of a second.
 constexpr int64_t kInterpretedElements = 1 << 20;
-
-std::vector<int64_t> PermutationOf(const Node& node, size_t rank) {
-  std::vector<int64_t> perm = node.attributes.Ints("perm", {});
-  if (perm.empty()) {
-    for (size_t d = rank; d-- > 0;) perm.push_back(static_cast<int64_t>(d));
-  }
-  for (int64_t& axis : perm) axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
-  return perm;
-}
 
 bool IsView(const Network& network, const Node& node) {
   const Operator& op = *FindOperator(node.op);

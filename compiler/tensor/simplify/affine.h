@@ -22,7 +22,7 @@ inline int64_t WrappingAdd(int64_t a, int64_t b) {
 inline int64_t WrappingMul(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
-// a * b, if it is small enough to go on with.
+// a * b, if it is small enough to compute with.
 std::optional<int64_t> SafeMul(int64_t a, int64_t b);
 inline bool IsSmall(int64_t value) { return value <= kLimit && value >= -kLimit; }
 

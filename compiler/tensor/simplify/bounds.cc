@@ -1,7 +1,6 @@
-// Bounds of expressions in canonical form.
-#include <algorithm>
+#include "compiler/tensor/simplify/bounds.h"
 
-#include "compiler/tensor/simplify/simplifier.h"
+#include <algorithm>
 
 namespace diapason::simplify {
 namespace {
@@ -14,20 +13,20 @@ std::optional<Interval> BoundsOfRemainder(const std::optional<Interval>& a, int6
 
 }  // namespace
 
-std::optional<Interval> Simplifier::BoundsOf(const Expr& e) {
+std::optional<Interval> CanonicalBounds::Of(const Expr& e) {
   if (IsKind(e, ExprKind::kIntImm)) return Checked({e->value, e->value});
-  if (IsKind(e, ExprKind::kVar)) return RangeOf(e.get());
-  if (auto it = bounds_.find(e.get()); it != bounds_.end()) return it->second.bounds;
-  std::optional<Interval> bounds = ComputeBounds(e);
-  bounds_.emplace(e.get(), KnownBounds{e, bounds});
+  if (IsKind(e, ExprKind::kVar)) return ranges_.Of(e.get());
+  if (auto it = known_.find(e.get()); it != known_.end()) return it->second.bounds;
+  std::optional<Interval> bounds = Compute(e);
+  known_.emplace(e.get(), Known{e, bounds});
   return bounds;
 }
 
-std::optional<Interval> Simplifier::BoundsOf(const Affine& a) {
+std::optional<Interval> CanonicalBounds::Of(const Affine& a) {
   Interval sum{a.constant, a.constant};
   if (!IsSmall(a.constant)) return std::nullopt;
   for (const auto& [term, coefficient] : a.terms) {
-    const std::optional<Interval> range = BoundsOf(term);
+    const std::optional<Interval> range = Of(term);
     if (!range) return std::nullopt;
     const std::optional<Interval> scaled = Product(*range, {coefficient, coefficient});
     if (!scaled) return std::nullopt;
@@ -37,25 +36,25 @@ std::optional<Interval> Simplifier::BoundsOf(const Affine& a) {
   return sum;
 }
 
-std::optional<Interval> Simplifier::ComputeBounds(const Expr& e) {
+std::optional<Interval> CanonicalBounds::Compute(const Expr& e) {
   switch (e->kind) {
     case ExprKind::kAdd:
-    case ExprKind::kSub: return BoundsOf(Decomposed(e));
+    case ExprKind::kSub: return Of(Decomposed(e));
     case ExprKind::kMul: {
-      const std::optional<Interval> a = BoundsOf(e->args[0]), b = BoundsOf(e->args[1]);
+      const std::optional<Interval> a = Of(e->args[0]), b = Of(e->args[1]);
       if (!a || !b) return std::nullopt;
       return Product(*a, *b);
     }
     case ExprKind::kFloorDiv: {
-      const std::optional<Interval> a = BoundsOf(e->args[0]);
+      const std::optional<Interval> a = Of(e->args[0]);
       if (!a) return std::nullopt;
       return Interval{FloorDivInt(a->min, DivisorOf(e)), FloorDivInt(a->max, DivisorOf(e))};
     }
-    case ExprKind::kFloorMod: return BoundsOfRemainder(BoundsOf(e->args[0]), DivisorOf(e));
+    case ExprKind::kFloorMod: return BoundsOfRemainder(Of(e->args[0]), DivisorOf(e));
     case ExprKind::kMin:
-    case ExprKind::kMax: return BoundsOfExtremum(e);
+    case ExprKind::kMax: return OfExtremum(e);
     case ExprKind::kSelect: {
-      const std::optional<Interval> a = BoundsOf(e->args[1]), b = BoundsOf(e->args[2]);
+      const std::optional<Interval> a = Of(e->args[1]), b = Of(e->args[2]);
       if (!a || !b) return std::nullopt;
       return Interval{std::min(a->min, b->min), std::max(a->max, b->max)};
     }
@@ -66,21 +65,21 @@ std::optional<Interval> Simplifier::ComputeBounds(const Expr& e) {
     case ExprKind::kAnd:
     case ExprKind::kOr:
     case ExprKind::kNot: return Interval{0, 1};
-    case ExprKind::kCast: return BoundsOfCast(e);
+    case ExprKind::kCast: return OfCast(e);
     default: return std::nullopt;
   }
 }
 
-std::optional<Interval> Simplifier::BoundsOfExtremum(const Expr& e) {
-  const std::optional<Interval> a = BoundsOf(e->args[0]), b = BoundsOf(e->args[1]);
+std::optional<Interval> CanonicalBounds::OfExtremum(const Expr& e) {
+  const std::optional<Interval> a = Of(e->args[0]), b = Of(e->args[1]);
   if (!a || !b) return std::nullopt;
   if (IsKind(e, ExprKind::kMin)) return Interval{std::min(a->min, b->min), std::min(a->max, b->max)};
   return Interval{std::max(a->min, b->min), std::max(a->max, b->max)};
 }
 
-std::optional<Interval> Simplifier::BoundsOfCast(const Expr& e) {
+std::optional<Interval> CanonicalBounds::OfCast(const Expr& e) {
   if (IsFloat(e->dtype) || IsFloat(e->args[0]->dtype)) return std::nullopt;
-  const std::optional<Interval> a = BoundsOf(e->args[0]);
+  const std::optional<Interval> a = Of(e->args[0]);
   if (!a) return std::nullopt;
   const bool fits = IntImm(a->min, e->dtype)->value == a->min && IntImm(a->max, e->dtype)->value == a->max;
   return fits ? a : std::nullopt;

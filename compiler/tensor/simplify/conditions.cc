@@ -1,5 +1,6 @@
-// Comparisons, and conjunctions and disjunctions of them.
-#include "compiler/tensor/simplify/simplifier.h"
+#include "compiler/tensor/simplify/conditions.h"
+
+#include <utility>
 
 namespace diapason::simplify {
 namespace {
@@ -24,21 +25,9 @@ bool UnwrapQuotient(Affine& a) {
 
 }  // namespace
 
-Expr Simplifier::Compare(const Expr& e) {
-  Affine difference = Collect(e->args[0]);
-  AddScaled(difference, Collect(e->args[1]), -1);
-  difference = Recombined(std::move(difference));
-  switch (e->kind) {
-    case ExprKind::kLe: difference.constant = WrappingAdd(difference.constant, -1); [[fallthrough]];
-    case ExprKind::kLt: return LessThanZero(std::move(difference));
-    case ExprKind::kEq: return EqualsZero(std::move(difference));
-    default: return Node(Not(EqualsZero(std::move(difference))));
-  }
-}
-
-Expr Simplifier::LessThanZero(Affine a) {
+Expr CanonicalConditions::LessThanZero(Affine a) {
   while (AllSmall(a)) {
-    if (const std::optional<Interval> bounds = BoundsOf(a)) {
+    if (const std::optional<Interval> bounds = bounds_.Of(a)) {
       if (bounds->max < 0) return Bool(true);
       if (bounds->min >= 0) return Bool(false);
     }
@@ -46,50 +35,35 @@ Expr Simplifier::LessThanZero(Affine a) {
     if (!DivideOrder(a) && !UnwrapQuotient(a)) break;
   }
   const auto [left, right] = SidesOf(a);
-  return Node(Lt(Sum(left), Sum(right)));
+  return interner_.Node(Lt(interner_.Sum(left), interner_.Sum(right)));
 }
 
-bool Simplifier::DivideOrder(Affine& a) {
+bool CanonicalConditions::DivideOrder(Affine& a) {
   Affine multiple, rest;
   for (int64_t factor : FactorsOf(a, 0)) {
-    if (!SplitByFactor(a, factor, &multiple, &rest)) continue;
+    if (!sums_.SplitByFactor(a, factor, &multiple, &rest)) continue;
     a = multiple;
     return true;
   }
   return false;
 }
 
-Expr Simplifier::EqualsZero(Affine a) {
+Expr CanonicalConditions::EqualsZero(Affine a) {
   if (a.terms.empty()) return Bool(a.constant == 0);
-  const std::optional<Interval> bounds = BoundsOf(a);
+  const std::optional<Interval> bounds = bounds_.Of(a);
   if (bounds && (bounds->min > 0 || bounds->max < 0)) return Bool(false);
   Affine multiple, rest;
   for (int64_t factor : AllSmall(a) ? FactorsOf(a, 0) : std::vector<int64_t>()) {
-    if (!SplitByFactor(a, factor, &multiple, &rest)) continue;
-    const std::optional<Interval> rest_bounds = BoundsOf(rest);
+    if (!sums_.SplitByFactor(a, factor, &multiple, &rest)) continue;
+    const std::optional<Interval> rest_bounds = bounds_.Of(rest);
     if (rest_bounds && rest_bounds->min > 0) return Bool(false);
     if (rest.terms.empty()) return EqualsZero(multiple);
   }
   const auto [left, right] = SidesOf(a);
-  return Node(Eq(Sum(left), Sum(right)));
+  return interner_.Node(Eq(interner_.Sum(left), interner_.Sum(right)));
 }
 
-Expr Simplifier::Negation(const Expr& e) {
-  const Expr negated = Not(Run(e->args[0]));
-  const std::optional<Affine> order = AsLessThanZero(negated);
-  return order ? LessThanZero(*order) : Node(negated);  // into the form "a < b"
-}
-
-void Simplifier::FlattenJunction(const Expr& e, ExprKind kind, std::vector<Expr>& parts) {
-  if (IsKind(e, kind)) {
-    FlattenJunction(e->args[0], kind, parts);
-    FlattenJunction(e->args[1], kind, parts);
-    return;
-  }
-  AddPart(Run(e), kind, parts);
-}
-
-void Simplifier::AddPart(const Expr& part, ExprKind kind, std::vector<Expr>& parts) {
+void CanonicalConditions::AddPart(const Expr& part, ExprKind kind, std::vector<Expr>& parts) {
   if (IsKind(part, kind)) {
     AddPart(part->args[0], kind, parts);
     AddPart(part->args[1], kind, parts);
@@ -131,22 +105,17 @@ void Simplifier::AddPart(const Expr& part, ExprKind kind, std::vector<Expr>& par
   parts.push_back(part);
 }
 
-Expr Simplifier::Junction(const Expr& e) {
-  std::vector<Expr> parts;
-  FlattenJunction(e, e->kind, parts);
-  return Joined(parts, IsKind(e, ExprKind::kAnd));
-}
-
-Expr Simplifier::Conjunction(const Expr& a, const Expr& b) {
+Expr CanonicalConditions::Conjunction(const Expr& a, const Expr& b) {
   std::vector<Expr> parts;
   AddPart(a, ExprKind::kAnd, parts);
   AddPart(b, ExprKind::kAnd, parts);
-  return Joined(parts, true);
+  return Joined(parts, ExprKind::kAnd);
 }
 
-Expr Simplifier::Joined(const std::vector<Expr>& parts, bool is_and) {
+Expr CanonicalConditions::Joined(const std::vector<Expr>& parts, ExprKind kind) {
+  const bool is_and = kind == ExprKind::kAnd;
   Expr result = Bool(is_and);
-  for (const Expr& part : parts) result = Node(is_and ? And(result, part) : Or(result, part));
+  for (const Expr& part : parts) result = interner_.Node(is_and ? And(result, part) : Or(result, part));
   return result;
 }
 

@@ -1,7 +1,7 @@
-// Sums of terms, and quotients and remainders of sums.
-#include <algorithm>
+#include "compiler/tensor/simplify/sums.h"
 
-#include "compiler/tensor/simplify/simplifier.h"
+#include <algorithm>
+#include <utility>
 
 namespace diapason::simplify {
 namespace {
@@ -23,50 +23,34 @@ Affine WithoutInnerRemainders(Affine a, int64_t d) {
   return a;
 }
 
+// Moves a multiple of d out of the constant, so that the smallest value of r lies in [0, d) if bounds are known (then
+// plain division serves in generated code), or the constant does. Returns how many d were taken out.
+int64_t NormaliseConstant(Affine& r, int64_t d, const std::optional<Interval>& bounds) {
+  const int64_t shift = FloorDivInt(bounds ? bounds->min : r.constant, d);
+  r.constant = WrappingAdd(r.constant, WrappingMul(shift, -d));
+  return shift;
+}
+
 }  // namespace
 
-Affine Simplifier::Collect(const Expr& e) {
-  if (e->args.empty() || e.use_count() > 1) return Decomposed(Run(e));
-  return CollectNode(e);
-}
-
-Affine Simplifier::CollectNode(const Expr& e) {
-  switch (e->kind) {
-    case ExprKind::kAdd:
-    case ExprKind::kSub: {
-      Affine sum = Collect(e->args[0]);
-      AddScaled(sum, Collect(e->args[1]), IsKind(e, ExprKind::kSub) ? -1 : 1);
-      return sum;
-    }
-    case ExprKind::kMul: return Times(Collect(e->args[0]), Collect(e->args[1]));
-    case ExprKind::kFloorDiv: return Quotient(Canonical(e->args[0]), DivisorOf(e));
-    case ExprKind::kFloorMod: return Remainder(Canonical(e->args[0]), DivisorOf(e));
-    case ExprKind::kMin:
-    case ExprKind::kMax: return Extremum(e);
-    default: return Decomposed(Compute(e));
-  }
-}
-
-Affine Simplifier::Times(Affine a, Affine b) {
+Affine CanonicalSums::Times(Affine a, Affine b) {
   if (b.terms.empty()) return Scaled(a, b.constant);
   if (a.terms.empty()) return Scaled(b, a.constant);
-  return TermOf(Node(Mul(Sum(Recombined(std::move(a))), Sum(Recombined(std::move(b))))));
+  return TermOf(interner_.Node(Mul(interner_.Sum(Recombined(std::move(a))), interner_.Sum(Recombined(std::move(b))))));
 }
 
-Affine Simplifier::Extremum(const Expr& e) {
-  const bool is_min = IsKind(e, ExprKind::kMin);
-  Affine a = Canonical(e->args[0]);
-  Affine b = Canonical(e->args[1]);
+Affine CanonicalSums::Extremum(const Affine& a, const Affine& b, bool is_min) {
   Affine difference = a;
   AddScaled(difference, b, -1);
-  if (const std::optional<Interval> bounds = BoundsOf(Recombined(difference))) {
+  if (const std::optional<Interval> bounds = bounds_.Of(Recombined(difference))) {
     if (bounds->max <= 0) return is_min ? a : b;
     if (bounds->min >= 0) return is_min ? b : a;
   }
-  return Decomposed(Node(is_min ? Min(Sum(a), Sum(b)) : Max(Sum(a), Sum(b))));
+  return Decomposed(
+      interner_.Node(is_min ? Min(interner_.Sum(a), interner_.Sum(b)) : Max(interner_.Sum(a), interner_.Sum(b))));
 }
 
-Affine Simplifier::Recombined(Affine sum) {
+Affine CanonicalSums::Recombined(Affine sum) {
   auto composite = [](const auto& term) { return IsFloorDiv(term.first) || IsFloorMod(term.first); };
   for (int round = 0; round < 64; ++round) {
     if (sum.terms.size() < 2 || std::none_of(sum.terms.begin(), sum.terms.end(), composite)) break;
@@ -75,7 +59,7 @@ Affine Simplifier::Recombined(Affine sum) {
   return sum;
 }
 
-bool Simplifier::JoinQuotientAndRemainder(Affine& sum) {
+bool CanonicalSums::JoinQuotientAndRemainder(Affine& sum) {
   for (size_t i = 0; i < sum.terms.size(); ++i) {
     const Expr term = sum.terms[i].first;
     const int64_t c = sum.terms[i].second;
@@ -93,7 +77,7 @@ bool Simplifier::JoinQuotientAndRemainder(Affine& sum) {
   return false;
 }
 
-bool Simplifier::MakeRemainder(Affine& sum) {
+bool CanonicalSums::MakeRemainder(Affine& sum) {
   for (size_t i = 0; i < sum.terms.size(); ++i) {
     const Expr term = sum.terms[i].first;
     const int64_t coefficient = sum.terms[i].second;
@@ -109,13 +93,7 @@ bool Simplifier::MakeRemainder(Affine& sum) {
   return false;
 }
 
-int64_t Simplifier::NormaliseConstant(Affine& r, int64_t d, const std::optional<Interval>& bounds) {
-  const int64_t shift = FloorDivInt(bounds ? bounds->min : r.constant, d);
-  r.constant = WrappingAdd(r.constant, WrappingMul(shift, -d));
-  return shift;
-}
-
-bool Simplifier::SplitByFactor(const Affine& r, int64_t factor, Affine* multiple, Affine* rest) {
+bool CanonicalSums::SplitByFactor(const Affine& r, int64_t factor, Affine* multiple, Affine* rest) {
   *multiple = *rest = Affine{};
   for (const auto& [term, coefficient] : r.terms) {
     if (coefficient % factor == 0) {
@@ -125,22 +103,22 @@ bool Simplifier::SplitByFactor(const Affine& r, int64_t factor, Affine* multiple
     }
   }
   rest->constant = r.constant;
-  const std::optional<Interval> bounds = BoundsOf(*rest);
+  const std::optional<Interval> bounds = bounds_.Of(*rest);
   if (!bounds) return false;
   multiple->constant = NormaliseConstant(*rest, factor, bounds);
   return bounds->max - multiple->constant * factor < factor;
 }
 
-Affine Simplifier::Quotient(const Affine& a, int64_t d) {
+Affine CanonicalSums::Quotient(const Affine& a, int64_t d) {
   if (d == 1) return a;
-  if (d > kLimit || !AllSmall(a)) return Decomposed(Node(FloorDiv(Sum(a), d)));
+  if (d > kLimit || !AllSmall(a)) return Decomposed(interner_.Node(FloorDiv(interner_.Sum(a), d)));
   Affine q, r;
   r.constant = a.constant;
   for (const auto& [term, coefficient] : a.terms) {
     AddTerm(q, term, coefficient / d);
     if (coefficient % d != 0) r.terms.emplace_back(term, coefficient % d);
   }
-  const std::optional<Interval> bounds = BoundsOf(r);
+  const std::optional<Interval> bounds = bounds_.Of(r);
   const int64_t shift = NormaliseConstant(r, d, bounds);
   q.constant = WrappingAdd(q.constant, shift);
   if (r.terms.empty() || (bounds && bounds->max - shift * d < d)) return q;
@@ -148,17 +126,17 @@ Affine Simplifier::Quotient(const Affine& a, int64_t d) {
   return q;
 }
 
-Affine Simplifier::QuotientOfReduced(const Affine& r, int64_t d) {
+Affine CanonicalSums::QuotientOfReduced(const Affine& r, int64_t d) {
   Affine multiple, rest;
   for (int64_t factor : FactorsOf(r, d))
     if (SplitByFactor(r, factor, &multiple, &rest)) return Quotient(multiple, d / factor);
   if (r.terms.size() == 1 && r.terms[0].second == 1) {
     if (std::optional<Affine> nested = QuotientOfAtom(r.terms[0].first, r.constant, d)) return *std::move(nested);
   }
-  return Decomposed(Node(FloorDiv(Sum(r), d)));
+  return Decomposed(interner_.Node(FloorDiv(interner_.Sum(r), d)));
 }
 
-std::optional<Affine> Simplifier::QuotientOfAtom(const Expr& term, int64_t constant, int64_t d) {
+std::optional<Affine> CanonicalSums::QuotientOfAtom(const Expr& term, int64_t constant, int64_t d) {
   if (IsFloorDiv(term)) {
     const std::optional<int64_t> divisor = SafeMul(DivisorOf(term), d);
     const std::optional<int64_t> offset = SafeMul(DivisorOf(term), constant);
@@ -172,19 +150,19 @@ std::optional<Affine> Simplifier::QuotientOfAtom(const Expr& term, int64_t const
   return std::nullopt;
 }
 
-bool Simplifier::Reduce(const Affine& a, int64_t d, Affine* r) {
+bool CanonicalSums::Reduce(const Affine& a, int64_t d, Affine* r) {
   *r = Affine{};
   r->constant = a.constant;
   for (const auto& [term, coefficient] : a.terms)
     if (coefficient % d != 0) r->terms.emplace_back(term, coefficient % d);
-  const std::optional<Interval> bounds = BoundsOf(*r);
+  const std::optional<Interval> bounds = bounds_.Of(*r);
   const int64_t shift = NormaliseConstant(*r, d, bounds);
   return r->terms.empty() || (bounds && bounds->max - shift * d < d);
 }
 
-Affine Simplifier::Remainder(const Affine& a, int64_t d) {
+Affine CanonicalSums::Remainder(const Affine& a, int64_t d) {
   if (d == 1) return ConstantOf(0);
-  if (d > kLimit || !AllSmall(a)) return Decomposed(Node(FloorMod(Sum(a), d)));
+  if (d > kLimit || !AllSmall(a)) return Decomposed(interner_.Node(FloorMod(interner_.Sum(a), d)));
   Affine r;
   if (Reduce(a, d, &r)) return r;
   if (Reduce(WithoutInnerRemainders(r, d), d, &r)) return r;
@@ -194,7 +172,7 @@ Affine Simplifier::Remainder(const Affine& a, int64_t d) {
     AddScaled(rest, Remainder(multiple, d / factor), factor);
     return rest;
   }
-  return Decomposed(Node(FloorMod(Sum(r), d)));
+  return Decomposed(interner_.Node(FloorMod(interner_.Sum(r), d)));
 }
 
 }  // namespace diapason::simplify

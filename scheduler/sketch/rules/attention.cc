@@ -59,7 +59,7 @@ class RowsOfAttention : public AttentionSketch {
     SumInRegisters(a_.product, "product.unroll");
 
     Share(a_.weights, block);
-    ByThreads(a_.weights, draft_.SpatialAxes(a_.weights), threads);
+    ByThreads(a_.weights, SpatialAxes(draft_.state(), a_.weights), threads);
     for (int id : a_.reductions) ShareReduction(id, block, threads);
     BindScores(block, {.ti = ti, .ri = ri, .lanes = lanes, .keys = keys, .threads = threads});
   }
@@ -67,7 +67,8 @@ class RowsOfAttention : public AttentionSketch {
   void BindCores() {
     draft_.Name("attention_row");
     const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
-    const Factor vector = Hole("value.vector", draft_.LanesUpTo(a_.values, 2), draft_.NativeLanes());
+    const Factor vector =
+        Hole("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
     SplitQueries(a_.root, RowsIn(a_.query_of_root), {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
@@ -83,10 +84,10 @@ class RowsOfAttention : public AttentionSketch {
     draft_.Annotate(a_.product, a_.value_of_product, Annotation::kVectorize);
 
     draft_.ComputeAt(a_.weights, a_.root, {core});
-    Vectorize(a_.weights, a_.key_of_weights, draft_.NativeLanes());
+    Vectorize(a_.weights, a_.key_of_weights, draft_.context().NativeLanes());
     for (int id : a_.reductions) {
       draft_.ComputeAt(id, a_.root, {core});
-      Vectorize(id, draft_.ReduceAxes(id)[0], draft_.NativeLanes());
+      Vectorize(id, ReduceAxes(draft_.state(), id)[0], draft_.context().NativeLanes());
     }
     BindScoresOfCore(core);
   }
@@ -140,8 +141,9 @@ class RowsOfAttention : public AttentionSketch {
 
   // A sum whose elements all stay in registers: some terms of each after those of the others.
   void SumInRegisters(int stage, const std::string& name) {
-    const std::vector<int> terms = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Hole(name, {1, 2, 4, 8}, 4)});
-    const std::vector<int> spatial = draft_.SpatialAxes(stage);
+    const std::vector<int> terms =
+        draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {Hole(name, {1, 2, 4, 8}, 4)});
+    const std::vector<int> spatial = SpatialAxes(draft_.state(), stage);
     Order(stage, {terms, spatial});
     draft_.Annotate(stage, terms[1], Annotation::kUnroll);
     for (int loop : spatial) draft_.Annotate(stage, loop, Annotation::kUnroll);
@@ -179,7 +181,7 @@ class RowsOfAttention : public AttentionSketch {
     const int copy = made ? a_.keys_read : draft_.CacheRead(a_.keys_read, Memory::kShared, {local_});
     draft_.Do({StepKind::kSetScope, copy, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
     draft_.ComputeAt(copy, a_.seen, {loop});
-    std::vector<int> order = draft_.SpatialAxes(copy);
+    std::vector<int> order = SpatialAxes(draft_.state(), copy);
     if (innermost >= 0) {
       std::erase(order, innermost);
       order.push_back(innermost);
@@ -201,25 +203,26 @@ class RowsOfAttention : public AttentionSketch {
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
-    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen,
-                                            {Hole("score.vector", draft_.LanesUpTo(a_.keys, 2), draft_.NativeLanes())});
+    const std::vector<int> j =
+        draft_.Split(a_.seen, a_.key_of_seen,
+                     {Hole("score.vector", draft_.context().LanesUpTo(a_.keys, 2), draft_.context().NativeLanes())});
     outer.push_back(j[0]);
     inside.push_back(j[1]);
     Order(a_.seen, {outer, inside});
     draft_.Annotate(a_.seen, inside.back(), Annotation::kVectorize);
     draft_.ComputeAt(local_, a_.seen, {j[0]});
     if (along_head) {
-      Vectorize(local_, draft_.ReduceAxes(local_)[0],
-                static_cast<int32_t>(std::min<int64_t>(draft_.NativeLanes(), a_.size)));
+      Vectorize(local_, ReduceAxes(draft_.state(), local_)[0],
+                static_cast<int32_t>(std::min<int64_t>(draft_.context().NativeLanes(), a_.size)));
       return;
     }
     SumInRegisters(local_, "score.unroll");
-    draft_.Annotate(local_, draft_.SpatialAxes(local_).back(), Annotation::kVectorize);
+    draft_.Annotate(local_, SpatialAxes(draft_.state(), local_).back(), Annotation::kVectorize);
   }
 
   // The innermost loop becomes a vector of so many elements of an axis.
   void Vectorize(int stage, int axis, int32_t lanes) {
-    draft_.VectorizeInnermost(stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]);
+    VectorizeInnermost(&draft_, stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]);
   }
 };
 

@@ -47,7 +47,7 @@ Factor AttentionSketch::Hole(const std::string& name, std::vector<int32_t> value
 }
 
 std::vector<int> AttentionSketch::OtherAxes(int stage, const std::vector<int>& axes) const {
-  std::vector<int> others = draft_.SpatialAxes(stage);
+  std::vector<int> others = SpatialAxes(draft_.state(), stage);
   std::erase_if(others, [&](int axis) { return std::count(axes.begin(), axes.end(), axis) > 0; });
   return others;
 }
@@ -69,7 +69,7 @@ void AttentionSketch::ByThreads(int stage, const std::vector<int>& loops, const 
 }
 
 int AttentionSketch::FactorParts(int stage, int32_t parts) {
-  const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(parts)});
+  const std::vector<int> pieces = draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {Factor::Of(parts)});
   draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
   return draft_.state().size() - 1;
 }
@@ -77,14 +77,14 @@ int AttentionSketch::FactorParts(int stage, int32_t parts) {
 void AttentionSketch::ShareReduction(int stage, int block, const Factor& threads) {
   if (PartsOf(a_) > 1) {
     const int partial = FactorParts(stage, static_cast<int32_t>(PartsOf(a_)));
-    std::vector<int> spatial = draft_.SpatialAxes(partial);
+    std::vector<int> spatial = SpatialAxes(draft_.state(), partial);
     std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());  // neighbouring threads have parts of one row
-    Order(partial, {spatial, draft_.ReduceAxes(partial)});
+    Order(partial, {spatial, ReduceAxes(draft_.state(), partial)});
     Share(partial, block);
     ByThreads(partial, spatial, threads);
   }
   Share(stage, block);
-  ByThreads(stage, draft_.SpatialAxes(stage), threads);
+  ByThreads(stage, SpatialAxes(draft_.state(), stage), threads);
 }
 
 }  // namespace diapason

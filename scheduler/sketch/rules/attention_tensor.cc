@@ -48,7 +48,7 @@ const ExprNode* LoadOf(const Draft& draft, int stage, int buffer) {
 
 // True if an operand is element-wise, read by this stage alone, and `innermost` is the index of its last dimension.
 bool IsRows(const Draft& draft, int stage, int operand, const Expr& innermost) {
-  if (operand < 0 || !draft.IsInjective(operand) || !draft.IsUnscheduled(operand) ||
+  if (operand < 0 || !IsInjective(draft.state(), operand) || !draft.IsUnscheduled(operand) ||
       draft.state().stage(operand).prologue)
     return false;
   const ExprNode* const load = LoadOf(draft, stage, operand);
@@ -76,7 +76,7 @@ class TensorSketch : public AttentionSketch {
     if (const std::string ending = kEndings[static_cast<int>(copies_)]; !ending.empty()) draft_.Name(ending);
     MakeTiles();
     const int root = a_.root, product = a_.product;
-    std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
+    std::vector<TensorTile> tiles(SpatialAxes(draft_.state(), root).size());
     tiles[a_.query_of_root] = rows_;
     tiles[a_.value_of_root] = values_;
     const TensorLoops loops = SplitForLanes(&draft_, root, tiles, FormOf(a_.query_of_root, a_.value_of_root));
@@ -85,7 +85,7 @@ class TensorSketch : public AttentionSketch {
     draft_.Annotate(root, block_, Annotation::kBlockX);
 
     draft_.ComputeAt(product, root, {thread});
-    tiles.assign(draft_.SpatialAxes(product).size(), TensorTile());
+    tiles.assign(SpatialAxes(draft_.state(), product).size(), TensorTile());
     tiles[a_.query_of_product] = rows_;
     tiles[a_.value_of_product] = values_;
     if (streams()) {
@@ -124,7 +124,7 @@ class TensorSketch : public AttentionSketch {
           draft_.TileHole("query.warps", units(a_.queries, 16), lanes ? 8 : 4, a_.queries > 16 ? (lanes ? 4 : 2) : 1);
       rows_.tiles = draft_.TileHole("query.tiles", units(a_.queries, 16), 4, 1);
     }
-    draft_.Tile(a_.queries, rows_.all());
+    draft_.parameters().BoundPadding(a_.queries, rows_.all());
     const int64_t values = units(a_.values, 8);
     values_.unit = keys_.unit = 8;
     if (lanes) {
@@ -133,7 +133,7 @@ class TensorSketch : public AttentionSketch {
       values_.warps = draft_.TileHole("value.warps", values, 8, 2);
       values_.tiles =
           draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
-      draft_.Tile(a_.values, values_.all());
+      draft_.parameters().BoundPadding(a_.values, values_.all());
     }
     keys_.warps = values_.warps;
     if (lanes) {
@@ -146,7 +146,7 @@ class TensorSketch : public AttentionSketch {
       keys_.tiles = draft_.OptionHole("key.tiles", {1, 2, 4, 8, 16}, 4);
     } else {
       keys_.tiles = draft_.TileHole("key.tiles", units(a_.keys, 8), 16, 4);
-      draft_.Tile(a_.keys, keys_.all());
+      draft_.parameters().BoundPadding(a_.keys, keys_.all());
     }
     threads_ = Factor::Of(32) * rows_.warps * values_.warps;
   }
@@ -176,9 +176,9 @@ class TensorSketch : public AttentionSketch {
     KeepAt(maximum, product, step);
     if (by_lanes()) {
       draft_.Do({StepKind::kReplicate, maximum, {}, {Factor::Of(kQuad)}, -1, {}});
-      RowsByLanes(maximum, a_.query_of_reductions[0], draft_.LastLoop(maximum));
+      RowsByLanes(maximum, a_.query_of_reductions[0], LastLoop(draft_.state(), maximum));
     } else {
-      ByThreads(maximum, draft_.SpatialAxes(maximum), threads_);
+      ByThreads(maximum, SpatialAxes(draft_.state(), maximum), threads_);
     }
     CarryParts(sum, a_.query_of_reductions[1], product, step, maximum);
     draft_.ComputeAt(sum, a_.root, {thread});
@@ -197,7 +197,7 @@ class TensorSketch : public AttentionSketch {
   // over these, and inside it all others, unrolled.
   int TileProduct(int stage, const std::vector<TensorTile>& tiles, const Factor& terms, const TensorLoops& lanes) {
     std::vector<int> outer, tile, pair(2);
-    for (int axis : draft_.SpatialAxes(stage)) {
+    for (int axis : SpatialAxes(draft_.state(), stage)) {
       if (!tiles[axis].has_lanes()) {
         outer.push_back(axis);
         continue;
@@ -206,7 +206,7 @@ class TensorSketch : public AttentionSketch {
       tile.push_back(pieces[0]);
       pair[tiles[axis].rows() ? 0 : 1] = pieces[1];
     }
-    const std::vector<int> k = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {terms});
+    const std::vector<int> k = draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {terms});
     Order(stage, {{k[0]}, outer, tile, {k[1]}, pair});
     for (const auto& level : {outer, tile, {k[1]}, pair})
       for (int loop : level) draft_.Annotate(stage, loop, Annotation::kUnroll);
@@ -221,14 +221,14 @@ class TensorSketch : public AttentionSketch {
   void CarryParts(int stage, int row, int product, int step, int maximum) {
     const bool lanes = by_lanes();
     const int partial = lanes ? FactorLanes(stage) : FactorParts(stage, kPartsOfStream);
-    const std::vector<int> axes = draft_.ReduceAxes(partial);
+    const std::vector<int> axes = ReduceAxes(draft_.state(), partial);
     const std::vector<int> terms = draft_.Split(partial, axes[0], {lanes ? keys_.tiles : step_});
     KeepAt(partial, product, step);
     if (lanes) {
       for (int loop : {terms[1], axes[1]}) draft_.Annotate(partial, loop, Annotation::kUnroll);
       RowsByLanes(partial, row + 1, 0);
     } else {
-      std::vector<int> spatial = draft_.SpatialAxes(partial);
+      std::vector<int> spatial = SpatialAxes(draft_.state(), partial);
       std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());
       Order(partial, {spatial, terms});
       ByThreads(partial, spatial, threads_);
@@ -244,7 +244,7 @@ class TensorSketch : public AttentionSketch {
   // Of the keys of a tile lane 4 * g + q has 2 * q and the next one: a stage with q as its first axis.
   int FactorLanes(int stage) {
     const std::vector<int> pieces =
-        draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(kQuad), Factor::Of(2)});
+        draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {Factor::Of(kQuad), Factor::Of(2)});
     draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
     return draft_.state().size() - 1;
   }
@@ -272,7 +272,7 @@ class TensorSketch : public AttentionSketch {
 
   // A tile of rows and keys by the lanes that have its elements as the sums of products.
   TensorLoops TileByLanes(int stage, int row, int key) {
-    std::vector<TensorTile> tiles(draft_.SpatialAxes(stage).size());
+    std::vector<TensorTile> tiles(SpatialAxes(draft_.state(), stage).size());
     tiles[row] = rows_;
     tiles[key] = keys_;
     TensorLoops loops = SplitForLanes(&draft_, stage, tiles, FormOf(row, key));
@@ -286,7 +286,7 @@ class TensorSketch : public AttentionSketch {
   void MakeScores(int target, int target_loop) {
     KeepAt(a_.seen, target, target_loop);
     if (!by_lanes()) Pad(a_.seen);
-    std::vector<TensorTile> tiles(draft_.SpatialAxes(a_.seen).size());
+    std::vector<TensorTile> tiles(SpatialAxes(draft_.state(), a_.seen).size());
     tiles[a_.query_of_seen] = rows_;
     tiles[a_.key_of_seen] = keys_;
     const TensorLoops loops = SplitForLanes(&draft_, a_.seen, tiles, FormOf(a_.query_of_seen, a_.key_of_seen));
@@ -298,7 +298,7 @@ class TensorSketch : public AttentionSketch {
     if (by_lanes()) draft_.Annotate(a_.seen, loops.pair.back(), Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
 
-    tiles.assign(draft_.SpatialAxes(local_).size(), TensorTile());
+    tiles.assign(SpatialAxes(draft_.state(), local_).size(), TensorTile());
     tiles[a_.query_of_scores] = rows_;
     tiles[a_.key_of_scores] = keys_;
     // Warpgroups take a whole score at once.
@@ -329,7 +329,7 @@ class TensorSketch : public AttentionSketch {
   // Pairs of neighbours of a row by a warp, rows by the block's warps: an index is no division by the length of a row.
   void RowsByWarps(int stage, int row, int element) {
     std::vector<int> serial;
-    for (int axis : draft_.SpatialAxes(stage))
+    for (int axis : SpatialAxes(draft_.state(), stage))
       if (axis != row && axis != element) serial.push_back(axis);
     const std::vector<int> rows = draft_.Split(stage, row, {rows_.warps * values_.warps});
     const std::vector<int> elements = draft_.Split(stage, element, {Factor::Of(32), Factor::Of(2)});
@@ -343,7 +343,7 @@ class TensorSketch : public AttentionSketch {
   void Copy(int rows, int target, int loop) {
     draft_.Do({StepKind::kSetScope, rows, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
     draft_.ComputeAt(rows, target, {loop});
-    const int all = draft_.Fuse(rows, draft_.SpatialAxes(rows));
+    const int all = draft_.Fuse(rows, SpatialAxes(draft_.state(), rows));
     const std::vector<int> pieces = draft_.Split(rows, all, {threads_, Factor::Of(Vector(rows))});
     draft_.Annotate(rows, pieces[1], Annotation::kThreadX);
     draft_.Annotate(rows, pieces[2], Annotation::kVectorize);
@@ -427,7 +427,7 @@ std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionCha
   for (const Copies kind : copies) drafts.push_back(TensorSketch(draft, chain, kind).Make());
   if (!MayRoundFactors(draft, chain.scores) || !MayRoundFactors(draft, chain.product)) return drafts;
   Draft rounded = draft;
-  rounded.RoundFactors();
+  rounded.traits().rounds_factors = true;
   for (const Copies kind : copies) drafts.push_back(TensorSketch(rounded, chain, kind).Make());
   return drafts;
 }

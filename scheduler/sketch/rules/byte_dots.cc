@@ -28,7 +28,7 @@ std::optional<int> DotAxis(const Draft& draft, int stage) {
   if (!draft.state().stage(right->buffer).prologue || draft.state().Consumers(right->buffer).size() != 1 ||
       DimensionOf(draft, right->buffer, stage, s.op.axes.back().var) < 0)
     return std::nullopt;
-  for (int axis : draft.ReduceAxes(stage)) {
+  for (int axis : ReduceAxes(draft.state(), stage)) {
     const Axis& a = s.axis(axis);
     if (a.extent % kDotBytes == 0 && left->args.back() == a.var && DimensionOf(draft, right->buffer, stage, a.var) >= 0)
       return axis;

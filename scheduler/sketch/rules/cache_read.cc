@@ -25,7 +25,7 @@ class CacheReadShared : public SketchRule {
  public:
   std::string name() const override { return "cache_read_shared"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    const TileInfo* tile = draft.TiledReader(stage);
+    const TileInfo* tile = TiledReader(draft, stage);
     if (!tile || tile->reduce_loop < 0) return Answer::kSkip;
     const StageState& s = draft.state().stage(stage);
     if (s.attach != StageState::Attach::kRoot) return Answer::kSkip;
@@ -34,9 +34,9 @@ class CacheReadShared : public SketchRule {
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
-    const TileInfo tile = *draft.TiledReader(stage);
+    const TileInfo tile = *TiledReader(draft, stage);
     const StageState& s = draft.state().stage(stage);
-    const bool fused = draft.IsInjective(stage) && !s.prologue && !draft.state().is_output(stage) &&
+    const bool fused = IsInjective(draft.state(), stage) && !s.prologue && !draft.state().is_output(stage) &&
                        draft.state().Consumers(stage).size() == 1;
     std::vector<Derived> result;
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
@@ -71,7 +71,7 @@ class CacheReadShared : public SketchRule {
     if (!tile.gemm_like) {
       Draft through = draft;
       through.Name("cached");
-      if (fused && !draft.IsLongPlace(stage)) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      if (fused && !IsLongPlace(draft.state(), stage)) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
       result.push_back({std::move(through), false});
       Draft window = HoldWindow(draft, stage, tile, fused);
       window.Name("window");
@@ -85,7 +85,8 @@ class CacheReadShared : public SketchRule {
   static bool MayCopyInBulk(const Draft& draft, int stage, const TileInfo& tile) {
     const StageState& reader = draft.state().stage(tile.stage);
     const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(reader.tensor));
-    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || products == nullptr || products->groups)
+    if (!draft.context().HasCapability(90) || !draft.state().stage(stage).prologue || products == nullptr ||
+        products->groups)
       return false;
     bool innermost = false;
     Visit(reader.op.body, [&](const ExprNode& e) {
@@ -97,11 +98,11 @@ class CacheReadShared : public SketchRule {
   // Laid out tile by tile at build time, each copied by one instruction. True: the constant's own stage is inlined
   // there.
   static bool FetchInBulk(Draft* draft, int stage, const TileInfo& tile) {
-    const bool computed = draft->IsInjective(stage) && draft->state().Consumers(stage).size() == 1;
+    const bool computed = IsInjective(draft->state(), stage) && draft->state().Consumers(stage).size() == 1;
     const int copy = draft->CacheRead(stage, Memory::kShared, {tile.stage});
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
-    draft->AtLeast(draft->state().stage(tile.stage).pipeline, 2);
+    draft->parameters().AtLeast(draft->state().stage(tile.stage).pipeline, 2);
     draft->Do({StepKind::kPadRows, copy, {}, {PadHole(draft, copy)}, -1, {}});
     const Factor tiles = draft->OptionHole(name + ".tiles", {2, 4, 8, 16, 64}, 4);
     draft->Do({StepKind::kBulkCopy, copy, {}, {tiles}, -1, {}});
@@ -124,7 +125,7 @@ class CacheReadShared : public SketchRule {
   static void Fetch(Draft* draft, int copy, const TileInfo& tile, const Factor* core_width) {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
-    const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
+    const int all = draft->Fuse(copy, SpatialAxes(draft->state(), copy));
     const int32_t word = Word(*draft, copy);
     const Factor vector =
         core_width ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
@@ -143,7 +144,7 @@ class CacheReadShared : public SketchRule {
       return;
     }
     const Factor pad = PadHole(draft, copy);
-    if (tile.row_windows) draft->Prior(pad, 0);
+    if (tile.row_windows) draft->parameters().Prior(pad, 0);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }
 
@@ -157,7 +158,7 @@ class CacheReadShared : public SketchRule {
     const int rows = draft->CacheRead(copy, Memory::kLocal, {tile.stage});
     draft->ComputeAt(rows, tile.stage, {pieces[pieces.size() - 2]});
     Align(draft, rows);
-    const std::vector<int> axes = draft->SpatialAxes(rows);
+    const std::vector<int> axes = SpatialAxes(draft->state(), rows);
     const std::vector<int> vector = draft->Split(rows, axes.back(), {Factor::Of(4)});
     for (size_t a = 0; a + 1 < axes.size(); ++a) draft->Annotate(rows, axes[a], Annotation::kUnroll);
     draft->Annotate(rows, vector[0], Annotation::kUnroll);
@@ -180,7 +181,7 @@ class CacheReadShared : public SketchRule {
   static void Hold(Draft* draft, int window, const TileInfo& tile) {
     const std::string name = draft->state().stage(window).op.name;
     draft->ComputeAt(window, tile.stage, {tile.reduce_loop});
-    const std::vector<int> axes = draft->SpatialAxes(window);
+    const std::vector<int> axes = SpatialAxes(draft->state(), window);
     // Up to 16 bytes.
     const std::vector<int32_t> lengths =
         Word(*draft, window) > 1 ? std::vector<int32_t>{1, 2, 4, 8} : std::vector<int32_t>{1, 2, 4};

@@ -9,7 +9,8 @@ class CacheWrite : public SketchRule {
  public:
   std::string name() const override { return "cache_write"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
+    if (!NeedsTiling(draft.state(), stage) || draft.TileOf(stage) || IsBound(draft.state(), stage))
+      return Answer::kSkip;
     const StageState& s = draft.state().stage(stage);
     if (s.attach != StageState::Attach::kRoot || !s.op.reduces() || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;

@@ -19,13 +19,13 @@ class ClusterReduction : public SketchRule {
   std::string name() const override { return "cluster_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) ||
-        draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.prologue || !NeedsTiling(draft.state(), stage) || draft.TileOf(stage) ||
+        IsBound(draft.state(), stage))
       return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
-    if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
+    if (ElementwiseConsumer(draft.state(), stage) < 0) return Answer::kSkip;
     return IsGemmLike(draft, stage) && !ClusterSizes(draft, stage).empty() ? Answer::kApply : Answer::kSkip;
   }
 
@@ -40,7 +40,7 @@ class ClusterReduction : public SketchRule {
       OfferOnTensorCores(draft, stage, &result);
       if (MayRoundFactors(draft, stage)) {
         Draft rounded = draft;
-        rounded.RoundFactors();
+        rounded.traits().rounds_factors = true;
         OfferOnTensorCores(rounded, stage, &result);
       }
     }
@@ -63,7 +63,7 @@ class ClusterReduction : public SketchRule {
   // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
   static void TileForThreads(Draft* draft, int stage) {
     bool gemm_like = false;
-    const std::vector<bool> batch = draft->BatchAxes(stage, &gemm_like);
+    const std::vector<bool> batch = BatchAxes(draft->state(), stage, &gemm_like);
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
     TileInfo info = ShareTileOfThreads(draft, stage, tiles, MakeCluster(draft, stage));
     info.gemm_like = gemm_like;
@@ -73,7 +73,7 @@ class ClusterReduction : public SketchRule {
   static void TileForTensorCores(Draft* draft, int stage, const GroupForm& form) {
     TileInfo info;
     const GroupForm groups = RoundColumns(draft, stage, form);
-    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    const std::vector<bool> batch = BatchAxes(draft->state(), stage, &info.gemm_like);
     const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
     const ClusterAxis cluster = MakeCluster(draft, stage, groups.rows < 0);
     info.threads = ThreadsOf(tiles) * cluster.thread_sets;
@@ -92,7 +92,7 @@ class ClusterReduction : public SketchRule {
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    const int axis = draft->LongestReduceAxis(stage);
+    const int axis = LongestReduceAxis(draft->state(), stage);
     return {axis, axis, blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 

@@ -6,7 +6,7 @@ namespace {
 // A block writes every S-th run of one vector a thread of the tile. Returns the loop over tiles.
 int BindConsumer(Draft* draft, int consumer, const SharedTile& shared) {
   std::vector<int> outer, inner;
-  for (int axis : draft->SpatialAxes(consumer)) {
+  for (int axis : SpatialAxes(draft->state(), consumer)) {
     const std::vector<int> pieces = draft->Split(consumer, axis, {shared.tiles[axis]});
     outer.push_back(pieces[0]);
     inner.push_back(pieces[1]);
@@ -30,7 +30,7 @@ int BindConsumer(Draft* draft, int consumer, const SharedTile& shared) {
 // Threads store their registers into the tile. Returns the loop over threads.
 int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
   std::vector<int> rest, vthread, thread, s3, s4, order;
-  for (int axis : draft->SpatialAxes(stage)) {
+  for (int axis : SpatialAxes(draft->state(), stage)) {
     const GpuTile& t = tiles[axis];
     const std::vector<int> pieces = draft->Split(stage, axis, {t.vthreads, t.threads, t.s3, t.s4});
     rest.push_back(pieces[0]);  // one iteration
@@ -54,7 +54,7 @@ int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
 
 std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
-  const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
+  const int64_t extent = s.axis(LongestReduceAxis(draft.state(), stage)).extent;
   const int64_t reduce = s.op.terms(), space = s.op.elements();
   const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
   std::vector<int32_t> sizes;
@@ -68,12 +68,12 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
 
 bool IsGemmLike(const Draft& draft, int stage) {
   bool gemm_like = false;
-  draft.BatchAxes(stage, &gemm_like);
+  BatchAxes(draft.state(), stage, &gemm_like);
   return gemm_like;
 }
 
 int IntoSharedTile(Draft* draft, int stage, const SharedTile& tile) {
-  const int consumer = draft->ElementwiseConsumer(stage);
+  const int consumer = ElementwiseConsumer(draft->state(), stage);
   const int block = BindConsumer(draft, consumer, tile);
   const int reduction = draft->CacheWrite(stage, Memory::kLocal);
   draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});

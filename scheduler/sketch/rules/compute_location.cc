@@ -16,18 +16,18 @@ class ComputeLocation : public SketchRule {
  public:
   std::string name() const override { return "compute_location"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    const TileInfo* tile = draft.TiledReader(stage);
+    const TileInfo* tile = TiledReader(draft, stage);
     const StageState& s = draft.state().stage(stage);
-    if (!tile || tile->reduce_loop < 0 || tile->consumer == tile->stage || !draft.IsInjective(stage) ||
+    if (!tile || tile->reduce_loop < 0 || tile->consumer == tile->stage || !IsInjective(draft.state(), stage) ||
         draft.state().is_output(stage))
       return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || draft.state().Consumers(stage).size() != 1 ||
-        !draft.IsExpensive(stage))
+        !IsExpensive(draft.state(), stage))
       return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
-    const TileInfo tile = *draft.TiledReader(stage);
+    const TileInfo tile = *TiledReader(draft, stage);
     std::vector<Derived> result;
     Draft whole = draft;
     whole.Name("whole");
@@ -42,7 +42,8 @@ class ComputeLocation : public SketchRule {
     const int32_t lanes = inside.context().facts.vector_bytes / 4;
     const int64_t row = inside.state().stage(stage).op.axes.back().extent;
     if (row % lanes == 0) {
-      const std::vector<int> pieces = inside.Split(stage, inside.SpatialAxes(stage).back(), {Factor::Of(lanes)});
+      const std::vector<int> pieces =
+          inside.Split(stage, SpatialAxes(inside.state(), stage).back(), {Factor::Of(lanes)});
       inside.Annotate(stage, pieces[1], Annotation::kVectorize);
     }
     result.push_back({std::move(inside), false});

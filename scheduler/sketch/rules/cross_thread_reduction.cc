@@ -10,12 +10,13 @@ class CrossThreadReduction : public SketchRule {
   std::string name() const override { return "cross_thread_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.prologue || s.attach != StageState::Attach::kRoot || draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.prologue || s.attach != StageState::Attach::kRoot ||
+        IsBound(draft.state(), stage))
       return Answer::kSkip;
     if (static_cast<int>(s.loops.size()) != s.axis_count() || s.op.axes.empty()) return Answer::kSkip;
     const int64_t space = s.op.elements(), reduce = s.op.terms();
     const DeviceFacts& facts = draft.context().facts;
-    if (draft.NeedsTiling(stage) ? !(space <= 16 * facts.max_threads_per_block && reduce >= 64) : reduce < 32)
+    if (NeedsTiling(draft.state(), stage) ? !(space <= 16 * facts.max_threads_per_block && reduce >= 64) : reduce < 32)
       return Answer::kSkip;
     return Answer::kApply;
   }
@@ -24,10 +25,10 @@ class CrossThreadReduction : public SketchRule {
     next.Name("cross");
     // The copy-out stage has the blocks; its first thread writes what all threads have computed.
     const int reduction = next.CacheWrite(stage, Memory::kLocal);
-    const int blocks = next.Fuse(stage, next.SpatialAxes(stage));
+    const int blocks = next.Fuse(stage, SpatialAxes(next.state(), stage));
     next.Annotate(stage, blocks, Annotation::kBlockX);
     next.ComputeAt(reduction, stage, {blocks});
-    const int all = next.Fuse(reduction, next.ReduceAxes(reduction));
+    const int all = next.Fuse(reduction, ReduceAxes(next.state(), reduction));
     std::vector<int32_t> widths;
     for (int32_t w : {32, 64, 128, 256, 512})
       if (w <= next.context().facts.max_threads_per_block) widths.push_back(w);

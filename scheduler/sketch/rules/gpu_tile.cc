@@ -15,13 +15,13 @@ struct ReduceLoops {
 
 ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, ReduceTiles* made) {
   ReduceLoops loops;
-  const std::vector<int> axes = draft->ReduceAxes(stage);
+  const std::vector<int> axes = ReduceAxes(draft->state(), stage);
   for (int axis : axes) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = draft->AxisName(stage, axis);
+    const std::string name = AxisName(draft->state(), stage, axis);
     const bool innermost = axis == axes.back();
     const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
-    const int32_t most = draft->IsRowOfWindow(stage, axis) ? kMostUnrolledRow : kMostUnrolled;
+    const int32_t most = IsRowOfWindow(draft->state(), stage, axis) ? kMostUnrolledRow : kMostUnrolled;
     const Factor inner = draft->TileHole(name + ".r2", extent, most, innermost ? 4 : 1);
     const bool blocks = axis == cluster.axis, sets = axis == cluster.set_axis;
     std::vector<Factor> factors;
@@ -31,7 +31,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
     if (made) made->axes.push_back({axis, mid, inner});
     Factor tile;
     for (const Factor& factor : factors) tile = tile * factor;
-    draft->Tile(extent, tile);
+    draft->parameters().BoundPadding(extent, tile);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
     if (blocks) loops.cluster.push_back(pieces[1]);
@@ -45,7 +45,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
 // Stages in memory that a stage reads, through those that will be computed where they are copied.
 void CollectRead(const Draft& draft, int stage, std::set<int>* read) {
   for (int producer : draft.state().Producers(stage)) {
-    if (draft.IsInjective(producer) && !draft.state().stage(producer).prologue)
+    if (IsInjective(draft.state(), producer) && !draft.state().stage(producer).prologue)
       CollectRead(draft, producer, read);
     else
       read->insert(producer);
@@ -74,9 +74,9 @@ void OfferGroupsOfBlocks(Draft* draft, int stage, int consumer, int blocks, cons
 
 std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch) {
   std::vector<GpuTile> tiles;
-  for (int axis : draft->SpatialAxes(stage)) {
+  for (int axis : SpatialAxes(draft->state(), stage)) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = draft->AxisName(stage, axis);
+    const std::string name = AxisName(draft->state(), stage, axis);
     GpuTile tile;
     if (!batch[axis] && extent > 1) {
       tile.threads = draft->TileHole(name + ".threads", extent, 512, 8);
@@ -84,7 +84,7 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
       tile.vthreads = draft->TileHole(name + ".vthreads", extent, 8, 1);
       tile.s3 = draft->TileHole(name + ".s3", extent, 4, 1);
     }
-    draft->Tile(extent, tile.all());
+    draft->parameters().BoundPadding(extent, tile.all());
     tiles.push_back(tile);
   }
   return tiles;
@@ -92,7 +92,7 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
 
 int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster,
                         ReduceTiles* made) {
-  const std::vector<int> axes = draft->SpatialAxes(stage);
+  const std::vector<int> axes = SpatialAxes(draft->state(), stage);
   std::vector<int> outer_tile, inner_tile;
   for (size_t a = 0; a < axes.size(); ++a) {
     const std::vector<int> pieces = draft->Split(stage, axes[a], {tiles[a].s4});

@@ -24,11 +24,11 @@ struct TileReduceLoops {
 // Of the axis `dots`, if there is one, the innermost piece is that of a dot product of bytes.
 TileReduceLoops SplitReduce(Draft* draft, int stage, std::optional<int> dots) {
   TileReduceLoops loops;
-  for (int axis : draft->ReduceAxes(stage)) {
+  for (int axis : ReduceAxes(draft->state(), stage)) {
     const int64_t dot = axis == dots ? kDotBytes : 1, extent = draft->state().stage(stage).axis(axis).extent / dot;
-    const Factor inner = draft->TileHole(draft->AxisName(stage, axis) + ".r1", extent, 512,
+    const Factor inner = draft->TileHole(AxisName(draft->state(), stage, axis) + ".r1", extent, 512,
                                          static_cast<int32_t>(std::min<int64_t>(extent, 64)));
-    draft->Tile(extent, inner);
+    draft->parameters().BoundPadding(extent, inner);
     std::vector<Factor> factors = {inner};
     if (dot > 1) factors.push_back(Factor::Of(dot));
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
@@ -47,8 +47,8 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   TileInfo info;
   info.stage = stage;
   info.consumer = consumer;
-  const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
-  const std::vector<int> axes = draft->SpatialAxes(stage);
+  const std::vector<bool> batch = BatchAxes(draft->state(), stage, &info.gemm_like);
+  const std::vector<int> axes = SpatialAxes(draft->state(), stage);
   const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
   std::vector<int> block, vthread, thread, s3, s4;
   for (int axis : axes) {
@@ -87,7 +87,7 @@ int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& f
   const GroupForm groups = RoundColumns(draft, stage, form);
   info.stage = stage;
   info.consumer = consumer;
-  const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+  const std::vector<bool> batch = BatchAxes(draft->state(), stage, &info.gemm_like);
   const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
   info.threads = ThreadsOf(tiles);
   const TensorLoops loops = SplitForLanes(draft, consumer, tiles, groups);
@@ -113,7 +113,7 @@ std::vector<int> OtherOperands(const Draft& draft, int stage, int consumer) {
   for (int producer : draft.state().Producers(consumer)) {
     const StageState& s = draft.state().stage(producer);
     if (producer != stage && s.attach == StageState::Attach::kRoot && s.memory == Memory::kGlobal &&
-        !draft.SpatialAxes(producer).empty())
+        !SpatialAxes(draft.state(), producer).empty())
       operands.push_back(producer);
   }
   return operands;
@@ -126,7 +126,7 @@ void ReadEarly(Draft* draft, const std::vector<int>& operands, int consumer, int
   for (int operand : operands) {
     const int copy = draft->CacheRead(operand, Memory::kLocal, {consumer});
     draft->ComputeAt(copy, consumer, {thread});
-    const std::vector<int> axes = draft->SpatialAxes(copy);
+    const std::vector<int> axes = SpatialAxes(draft->state(), copy);
     const std::vector<int> pair = draft->Split(copy, axes.back(), {Factor::Of(2)});
     AnnotateAll(draft, copy, {axes.begin(), axes.end() - 1}, Annotation::kUnroll);
     draft->Annotate(copy, pair[0], Annotation::kUnroll);
@@ -142,7 +142,7 @@ struct CpuTile {
 CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
   CpuTile tile;
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-  const std::string name = draft->AxisName(stage, axis);
+  const std::string name = AxisName(draft->state(), stage, axis);
   if (extent == 1 || batch) return tile;
   const int32_t widest = draft->context().facts.vector_bytes / 4;
   int64_t rest = extent;
@@ -156,7 +156,7 @@ CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
   tile.s3 = draft->TileHole(name + ".s3", rest, last ? 4 : 16, last ? 2 : 4);
   tile.s2 = draft->TileHole(name + ".s2", rest, last ? 8 : 16, 1);
   tile.s1 = draft->TileHole(name + ".s1", rest, 64, 1);
-  draft->Tile(extent, tile.s1 * tile.s2 * tile.s3 * tile.lanes);
+  draft->parameters().BoundPadding(extent, tile.s1 * tile.s2 * tile.s3 * tile.lanes);
   return tile;
 }
 
@@ -166,8 +166,8 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   TileInfo info;
   info.stage = stage;
   info.consumer = consumer;
-  const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
-  const std::vector<int> axes = draft->SpatialAxes(stage);
+  const std::vector<bool> batch = BatchAxes(draft->state(), stage, &info.gemm_like);
+  const std::vector<int> axes = SpatialAxes(draft->state(), stage);
   std::vector<CpuTile> tiles;
   for (int axis : axes) tiles.push_back(CpuTileHoles(draft, stage, axis, axis == axes.back(), batch[axis]));
   info.inner = tiles.back().s3 * tiles.back().lanes;
@@ -238,12 +238,13 @@ class MultiLevelTilingWithFusion : public SketchRule {
  public:
   std::string name() const override { return "multi_level_tiling_with_fusion"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
-    if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
+    if (!NeedsTiling(draft.state(), stage) || draft.TileOf(stage) || IsBound(draft.state(), stage))
+      return Answer::kSkip;
+    if (ElementwiseConsumer(draft.state(), stage) < 0) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
-    const int consumer = draft.ElementwiseConsumer(stage);
+    const int consumer = ElementwiseConsumer(draft.state(), stage);
     std::vector<Derived> result;
     if (draft.gpu()) {
       Draft next = draft;
@@ -254,7 +255,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
         OfferAllOnTensorCores(draft, stage, consumer, &result);
         if (MayRoundFactors(draft, stage)) {
           Draft rounded = draft;
-          rounded.RoundFactors();
+          rounded.traits().rounds_factors = true;
           OfferAllOnTensorCores(rounded, stage, consumer, &result);
         }
       }
@@ -297,7 +298,8 @@ class MultiLevelTiling : public SketchRule {
  public:
   std::string name() const override { return "multi_level_tiling"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
+    if (!NeedsTiling(draft.state(), stage) || draft.TileOf(stage) || IsBound(draft.state(), stage))
+      return Answer::kSkip;
     if (draft.state().stage(stage).attach != StageState::Attach::kRoot) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }

@@ -18,13 +18,13 @@ class PackConstant : public SketchRule {
   std::string name() const override { return "pack_constant"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    const TileInfo* tile = draft.TiledReader(stage);
+    const TileInfo* tile = TiledReader(draft, stage);
     if (!tile || tile->reduce_loop < 0 || !s.prologue || s.op.axes.size() < 2) return Answer::kSkip;
     if (draft.state().Consumers(stage).size() != 1) return Answer::kSkip;
     return DimensionOfLastAxis(draft, stage, tile->stage) < 0 ? Answer::kSkip : Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
-    const TileInfo tile = *draft.TiledReader(stage);
+    const TileInfo tile = *TiledReader(draft, stage);
     const StageState& reader = draft.state().stage(tile.stage);
     const int last = DimensionOfLastAxis(draft, stage, tile.stage);
     const int dots = tile.dots ? DimensionOf(draft, stage, tile.stage, reader.axis(*tile.dots).var) : -1;

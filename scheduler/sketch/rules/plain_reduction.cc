@@ -10,14 +10,14 @@ class PlainReduction : public SketchRule {
   std::string name() const override { return "plain_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.attach != StageState::Attach::kRoot || draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.attach != StageState::Attach::kRoot || IsBound(draft.state(), stage))
       return Answer::kSkip;
     if (static_cast<int>(s.loops.size()) != s.axis_count() || s.op.axes.empty()) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
-    int consumer = next.ElementwiseConsumer(stage);
+    int consumer = ElementwiseConsumer(next.state(), stage);
     int reduction = stage;
     if (consumer < 0) {
       reduction = next.CacheWrite(stage, Memory::kLocal);
@@ -26,8 +26,8 @@ class PlainReduction : public SketchRule {
     next.Name("reduce");
     const int loop = BindElementwise(&next, consumer, next.state().stage(consumer).op.name, true);
     next.ComputeAt(reduction, consumer, {loop});
-    std::vector<int> order = next.ReduceAxes(reduction);
-    const std::vector<int> spatial = next.SpatialAxes(reduction);
+    std::vector<int> order = ReduceAxes(next.state(), reduction);
+    const std::vector<int> spatial = SpatialAxes(next.state(), reduction);
     order.insert(order.end(), spatial.begin(), spatial.end());
     next.Reorder(reduction, order);
     if (!next.gpu()) {

@@ -14,9 +14,9 @@ class Rfactor : public SketchRule {
   std::string name() const override { return "rfactor"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || s.attach != StageState::Attach::kRoot || s.prologue || !draft.NeedsTiling(stage))
+    if (!s.computes() || s.attach != StageState::Attach::kRoot || s.prologue || !NeedsTiling(draft.state(), stage))
       return Answer::kSkip;
-    if (!s.op.reduces() || static_cast<int>(s.loops.size()) != s.axis_count() || draft.IsBound(stage))
+    if (!s.op.reduces() || static_cast<int>(s.loops.size()) != s.axis_count() || IsBound(draft.state(), stage))
       return Answer::kSkip;
     // Its own product is not split again, nor what a cache write made of a stage that was seen.
     if (s.op.name.find(".rf") != std::string::npos || s.op.name.find(".acc") != std::string::npos) return Answer::kSkip;
@@ -28,7 +28,7 @@ class Rfactor : public SketchRule {
     for (int slices : Slices(draft, stage)) {
       Draft next = draft;
       next.Name(absl::StrCat("split", slices));
-      const int axis = draft.LongestReduceAxis(stage);
+      const int axis = LongestReduceAxis(draft.state(), stage);
       const int64_t extent = draft.state().stage(stage).axis(axis).extent;
       const std::vector<int> pieces =
           next.Split(stage, axis, {Factor::Of(static_cast<int32_t>(Chunk(extent, slices)))});
@@ -48,7 +48,7 @@ class Rfactor : public SketchRule {
   static std::vector<int> Slices(const Draft& draft, int stage) {
     const StageState& s = draft.state().stage(stage);
     const int64_t space = s.op.elements(), reduce = s.op.terms();
-    const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
+    const int64_t extent = s.axis(LongestReduceAxis(draft.state(), stage)).extent;
     std::vector<int> slices;
     if (draft.gpu()) {
       // Worth it only while the tiles of the output alone cannot fill the device.

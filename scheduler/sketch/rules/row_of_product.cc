@@ -22,7 +22,8 @@ class RowOfProduct : public SketchRule {
     Draft next = draft;
     const int root = RootOf(draft, tile.stage);
     next.ComputeAt(stage, root, {next.state().stage(root).order[0]});
-    const std::vector<int> pieces = next.Split(stage, next.Fuse(stage, next.ReduceAxes(stage)), {tile.threads});
+    const std::vector<int> pieces =
+        next.Split(stage, next.Fuse(stage, ReduceAxes(next.state(), stage)), {tile.threads});
     next.Annotate(stage, pieces[1], Annotation::kThreadX);
     next.Do({StepKind::kUnroll, stage, {}, {next.OptionHole("row.unroll", {1, 4, 16}, 4)}, -1, {}});
     std::vector<Derived> result;

@@ -75,11 +75,11 @@ class Sketch {
       const std::string name = draft_.state().stage(id).op.name;
       draft_.Do({StepKind::kSetScope, id, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
       draft_.ComputeAt(id, root_, {block});
-      BindThreads(id, draft_.Fuse(id, draft_.SpatialAxes(id)), threads, name + ".vector");
+      BindThreads(id, draft_.Fuse(id, SpatialAxes(draft_.state(), id)), threads, name + ".vector");
     }
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {block});
-      const std::vector<int> pieces = draft_.Split(id, draft_.Fuse(id, draft_.ReduceAxes(id)), {threads});
+      const std::vector<int> pieces = draft_.Split(id, draft_.Fuse(id, ReduceAxes(draft_.state(), id)), {threads});
       draft_.Annotate(id, pieces[1], Annotation::kThreadX);
       Unroll(id);
     }
@@ -109,19 +109,21 @@ class Sketch {
     std::vector<int> columns;
     const int row = RowLoop({}, &columns, {});
     draft_.Annotate(root_, row, Annotation::kParallel);
-    const Factor vector = draft_.OptionHole("row.vector", draft_.LanesUpTo(chain_.columns, 2), draft_.NativeLanes());
+    const Factor vector =
+        draft_.OptionHole("row.vector", draft_.context().LanesUpTo(chain_.columns, 2), draft_.context().NativeLanes());
     if (!columns.empty()) Vectorize(root_, columns.back(), vector);
     for (int id : held_) {
       draft_.ComputeAt(id, root_, {row});
-      Vectorize(id, LastLong(id, draft_.SpatialAxes(id)), vector);
+      Vectorize(id, LastLong(id, SpatialAxes(draft_.state(), id)), vector);
     }
     int64_t shortest = chain_.columns;
     for (int id : chain_.reductions)
-      shortest = std::min(shortest, draft_.state().stage(id).axis(LastLong(id, draft_.ReduceAxes(id))).extent);
-    const Factor lanes = draft_.OptionHole("row.lanes", draft_.LanesUpTo(shortest, 4), 2 * draft_.NativeLanes());
+      shortest = std::min(shortest, draft_.state().stage(id).axis(LastLong(id, ReduceAxes(draft_.state(), id))).extent);
+    const Factor lanes =
+        draft_.OptionHole("row.lanes", draft_.context().LanesUpTo(shortest, 4), 2 * draft_.context().NativeLanes());
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {row});
-      Vectorize(id, LastLong(id, draft_.ReduceAxes(id)), lanes);
+      Vectorize(id, LastLong(id, ReduceAxes(draft_.state(), id)), lanes);
     }
   }
 
@@ -129,8 +131,9 @@ class Sketch {
   void BindVectorsOfRows() {
     draft_.Name("rows");
     const int last = LastLong(root_, chain_.row_axes);
-    const Factor vector = draft_.OptionHole(
-        "row.vector", draft_.LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4), 2 * draft_.NativeLanes());
+    const Factor vector =
+        draft_.OptionHole("row.vector", draft_.context().LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4),
+                          2 * draft_.context().NativeLanes());
     const std::vector<int> pieces = draft_.Split(root_, last, {vector});
     std::vector<int> columns;
     const int row = RowLoop(pieces, &columns, {last});
@@ -138,11 +141,11 @@ class Sketch {
     draft_.Annotate(root_, pieces[1], Annotation::kVectorize);
     for (int id : held_) {
       draft_.ComputeAt(id, root_, {row});
-      draft_.VectorizeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
+      VectorizeInnermost(&draft_, id, LastLong(id, SpatialAxes(draft_.state(), id)));
     }
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {row});
-      draft_.VectorizeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
+      VectorizeInnermost(&draft_, id, LastLong(id, SpatialAxes(draft_.state(), id)));
     }
   }
 
@@ -189,7 +192,7 @@ class Sketch {
   }
 
   void Vectorize(int stage, int loop, const Factor& lanes) {
-    draft_.VectorizeInnermost(stage, draft_.Split(stage, loop, {lanes})[1]);
+    VectorizeInnermost(&draft_, stage, draft_.Split(stage, loop, {lanes})[1]);
   }
 
   void Unroll(int stage) { draft_.Do({StepKind::kUnroll, stage, {}, {unroll_}, -1, {}}); }

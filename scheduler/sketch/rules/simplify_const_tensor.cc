@@ -15,7 +15,7 @@ class SimplifyConstTensor : public SketchRule {
     const StageState& s = draft.state().stage(stage);
     if (!s.computes() || s.op.unroll_axes.empty() || s.attach != StageState::Attach::kRoot || s.prologue)
       return Answer::kSkip;
-    if (draft.IsBound(stage) || static_cast<int>(s.loops.size()) != s.axis_count()) return Answer::kSkip;
+    if (IsBound(draft.state(), stage) || static_cast<int>(s.loops.size()) != s.axis_count()) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
@@ -25,16 +25,16 @@ class SimplifyConstTensor : public SketchRule {
       const std::string& name = next.state().stage(owner).axis(axis).var->name;
       return std::find(names.begin(), names.end(), name) != names.end();
     };
-    int consumer = next.ElementwiseConsumer(stage);
+    int consumer = ElementwiseConsumer(next.state(), stage);
     int reduction = stage;
     std::vector<bool> whole;
-    for (int axis : next.SpatialAxes(stage)) whole.push_back(unrolled(stage, axis));
+    for (int axis : SpatialAxes(next.state(), stage)) whole.push_back(unrolled(stage, axis));
     if (consumer < 0) {
       reduction = next.CacheWrite(stage, Memory::kLocal);
       consumer = stage;
     }
     std::vector<int> spread, inner;
-    for (int axis : next.SpatialAxes(consumer)) (whole[axis] ? inner : spread).push_back(axis);
+    for (int axis : SpatialAxes(next.state(), consumer)) (whole[axis] ? inner : spread).push_back(axis);
     std::vector<int> order = spread;
     order.insert(order.end(), inner.begin(), inner.end());
     next.Reorder(consumer, order);
@@ -43,8 +43,8 @@ class SimplifyConstTensor : public SketchRule {
     next.ComputeAt(reduction, consumer, {loop});
     order.clear();
     std::vector<int> rest;
-    for (int axis : next.SpatialAxes(reduction)) (whole[axis] ? order : rest).push_back(axis);
-    for (int axis : next.ReduceAxes(reduction)) order.push_back(axis);
+    for (int axis : SpatialAxes(next.state(), reduction)) (whole[axis] ? order : rest).push_back(axis);
+    for (int axis : ReduceAxes(next.state(), reduction)) order.push_back(axis);
     // What is left of the other axes is one point, or a vector.
     order.insert(order.end(), rest.begin(), rest.end());
     next.Reorder(reduction, order);

@@ -46,7 +46,7 @@ ReadOnce ReadsOnce(const Draft& draft, int stage) {
     const StageState& operand = draft.state().stage(e.buffer);
     if (e.args.back() == op.axes.back().var)
       found = ReadOnce::kAlongResults;
-    else if (e.args.back() == op.reduce_axes.back().var && draft.NeedsTiling(stage) && !operand.prologue &&
+    else if (e.args.back() == op.reduce_axes.back().var && NeedsTiling(draft.state(), stage) && !operand.prologue &&
              !operand.op.constant)
       found = ReadOnce::kAlongTerms;  // constants have the other order where that is better
   });
@@ -57,7 +57,7 @@ ReadOnce ReadsOnce(const Draft& draft, int stage) {
 int LongestReduceAxisBut(const Draft& draft, int stage, int but) {
   const StageState& s = draft.state().stage(stage);
   int longest = but;
-  for (int axis : draft.ReduceAxes(stage))
+  for (int axis : ReduceAxes(draft.state(), stage))
     if (axis != but && s.axis(axis).extent > (longest == but ? 1 : s.axis(longest).extent)) longest = axis;
   return longest;
 }
@@ -68,7 +68,7 @@ class Stream : public SketchRule {
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
     if (!s.op.reduces() || s.prologue || s.op.terms() < kFewTerms || !draft.IsUnscheduled(stage) ||
-        s.op.name.find(".rf") != std::string::npos || draft.ElementwiseConsumer(stage) < 0 ||
+        s.op.name.find(".rf") != std::string::npos || ElementwiseConsumer(draft.state(), stage) < 0 ||
         ReadsOnce(draft, stage) == ReadOnce::kNone)
       return Answer::kSkip;
     // What a row is made of belongs to this kernel, or else the row is a task of its own (graph/grouping.cc).
@@ -78,7 +78,7 @@ class Stream : public SketchRule {
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
     next.Name("stream");
-    std::vector<bool> batch(next.SpatialAxes(stage).size(), true);
+    std::vector<bool> batch(SpatialAxes(next.state(), stage).size(), true);
     batch.back() = false;
     const std::vector<GpuTile> tiles = MakeGpuTiles(&next, stage, batch);
     const ClusterAxis cluster = MakeSets(&next, stage);
@@ -86,7 +86,7 @@ class Stream : public SketchRule {
     TileInfo info = ShareTileOfThreads(&next, stage, tiles, cluster, &reduce);
     info.reduce_loop = reduce.inner_loop;
     info.streams = true;
-    next.PreferAsFallback();
+    next.traits().preferred_fallback = true;
     DeclarePrior(&next, info.stage, tiles.back(), cluster, reduce);
     next.AddTile(info);
     std::vector<Derived> result;
@@ -115,23 +115,23 @@ class Stream : public SketchRule {
     int64_t blocks = 1;
     for (int32_t more : ClusterSizesOfRow(*draft, stage))
       if (tiles * more <= 2 * cores && terms >= 4 * sets * more) blocks = more;
-    draft->Prior(tile.s4, lanes);
-    draft->Prior(tile.threads, threads);
-    draft->Prior(cluster.blocks, blocks);
-    draft->Prior(cluster.thread_sets, sets);
+    draft->parameters().Prior(tile.s4, lanes);
+    draft->parameters().Prior(tile.threads, threads);
+    draft->parameters().Prior(cluster.blocks, blocks);
+    draft->parameters().Prior(cluster.thread_sets, sets);
     int64_t most = 16;  // rows that a thread asks for at once
     for (auto axis = reduce.axes.rbegin(); axis != reduce.axes.rend(); ++axis) {
       const int64_t parts = (axis->axis == cluster.axis ? blocks : 1) * (axis->axis == cluster.set_axis ? sets : 1);
       const int64_t rows = std::clamp<int64_t>(s.axis(axis->axis).extent / parts, 1, most);
-      draft->Prior(axis->r2, rows);
-      draft->Prior(axis->r1, 1);
+      draft->parameters().Prior(axis->r2, rows);
+      draft->parameters().Prior(axis->r1, 1);
       most = std::max<int64_t>(1, most / rows);
     }
   }
 
   // Of what is read once: by as many threads of a block as are of use, and where there are two axes each takes one.
   static ClusterAxis MakeSets(Draft* draft, int stage) {
-    const int axis = draft->LongestReduceAxis(stage);
+    const int axis = LongestReduceAxis(draft->state(), stage);
     const Factor blocks = draft->OptionHole("cluster", ClusterSizesOfRow(*draft, stage), 1);
     return {axis, LongestReduceAxisBut(*draft, stage, axis), blocks,
             draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32), /*copies=*/false};

@@ -38,7 +38,7 @@ struct ReduceTile {
 ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
   const auto depth = static_cast<int32_t>(IntrinsicFor(*draft, stage, groups)->depth());
-  const std::string name = draft->AxisName(stage, axis);
+  const std::string name = AxisName(draft->state(), stage, axis);
   ReduceTile tile;
   if (groups) {
     std::vector<int32_t> depths;
@@ -69,7 +69,7 @@ struct TensorReduceLoops {
 // products have no predicates).
 TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups, ReduceTiles* made) {
   TensorReduceLoops loops;
-  const std::vector<int> axes = draft->ReduceAxes(stage);
+  const std::vector<int> axes = ReduceAxes(draft->state(), stage);
   for (int axis : axes) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
     const bool split = cluster.axis == axis, k = axis == axes.back();
@@ -79,13 +79,13 @@ TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluste
       factors = {tile.mid, tile.inner};
     } else {
       const std::vector<int32_t> divisors = Divisors(extent);
-      factors = {draft->OptionHole(draft->AxisName(stage, axis) + ".r1", divisors, divisors.back())};
+      factors = {draft->OptionHole(AxisName(draft->state(), stage, axis) + ".r1", divisors, divisors.back())};
     }
     made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
     Factor all;
     for (const Factor& factor : factors) all = all * factor;
-    draft->Tile(extent, all);
+    draft->parameters().BoundPadding(extent, all);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
     if (split) loops.cluster.push_back(pieces[1]);
@@ -99,7 +99,7 @@ TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluste
 // Axes along which blocks take more than one element.
 std::vector<int> TiledAxes(const Draft& draft, int stage, const std::vector<bool>& batch) {
   std::vector<int> tiled;
-  for (int axis : draft.SpatialAxes(stage))
+  for (int axis : SpatialAxes(draft.state(), stage))
     if (!batch[axis] && draft.state().stage(stage).axis(axis).extent > 1) tiled.push_back(axis);
   return tiled;
 }
@@ -116,7 +116,7 @@ LaneAxes LanesOf(const std::vector<int>& tiled) {
 
 // True if the reduction is also over a window, whose places share what they read.
 bool IsWindow(const Draft& draft, int stage) {
-  const std::vector<int> axes = draft.ReduceAxes(stage);
+  const std::vector<int> axes = ReduceAxes(draft.state(), stage);
   int64_t window = 1;
   for (int axis : axes)
     if (axis != axes.back()) window *= draft.state().stage(stage).axis(axis).extent;
@@ -143,13 +143,13 @@ const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) 
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
     if (intrinsic.groups == groups && intrinsic.sum == op.dtype && intrinsic.FindFactor(loads[0]->dtype) &&
         intrinsic.FindFactor(loads[1]->dtype) && MayUse(intrinsic, draft.context()) &&
-        (intrinsic.factors[0].dtype != DType::kFloat32 || intrinsic.rounds_factors() == draft.rounds_factors()))
+        (intrinsic.factors[0].dtype != DType::kFloat32 || intrinsic.rounds_factors() == draft.traits().rounds_factors))
       return &intrinsic;
   return nullptr;
 }
 
 const char* NameOfProducts(const Draft& draft, bool groups) {
-  if (draft.rounds_factors()) return groups ? "tf32_wgmma" : "tf32";
+  if (draft.traits().rounds_factors) return groups ? "tf32_wgmma" : "tf32";
   return groups ? "wgmma" : "tensor";
 }
 
@@ -169,7 +169,7 @@ bool MayRoundFactors(const Draft& draft, int stage) {
 
 bool EndsInZeros(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
-  const Expr& var = s.axis(draft.ReduceAxes(stage).back()).var;
+  const Expr& var = s.axis(ReduceAxes(draft.state(), stage).back()).var;
   bool alone = false;
   Expr loads[2];
   if (LoadsOfProduct(s.op.body, loads) == nullptr) return false;
@@ -183,15 +183,16 @@ bool FitsTensorCores(const Draft& draft, int stage) {
   const TensorIntrinsic* intrinsic = IntrinsicFor(draft, stage, /*groups=*/false);
   if (intrinsic == nullptr) return false;
   bool gemm_like = false;
-  const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
+  const std::vector<bool> batch = BatchAxes(draft.state(), stage, &gemm_like);
   if (!gemm_like) return false;
-  const std::vector<int> tiled = TiledAxes(draft, stage, batch), reduce = draft.ReduceAxes(stage);
+  const std::vector<int> tiled = TiledAxes(draft, stage, batch), reduce = ReduceAxes(draft.state(), stage);
   if (reduce.empty() || (IsWindow(draft, stage) ? tiled.size() < 3 : tiled.size() != 2 || reduce.size() != 1))
     return false;
   const LaneAxes lanes = LanesOf(tiled);
   const int64_t k = s.axis(reduce.back()).extent;
   // Of few channels: where the window's rows hold whole depths of channels, the gemm rewrite copies them as well.
-  if (tiled.size() > 2 && (!draft.IsRowOfWindow(stage, reduce.back()) || !EndsInZeros(draft, stage))) return false;
+  if (tiled.size() > 2 && (!IsRowOfWindow(draft.state(), stage, reduce.back()) || !EndsInZeros(draft, stage)))
+    return false;
   return s.axis(lanes.rows).extent >= 12 && s.axis(lanes.columns).extent >= (tiled.size() == 2 ? 8 : 7) && k >= 8 &&
          (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));
 }
@@ -199,7 +200,7 @@ bool FitsTensorCores(const Draft& draft, int stage) {
 bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns) {
   constexpr int64_t kFewColumns = 8, kFewTerms = 8;
   const StageState& s = draft.state().stage(stage);
-  const std::vector<int> reduce = draft.ReduceAxes(stage);
+  const std::vector<int> reduce = ReduceAxes(draft.state(), stage);
   if (IntrinsicFor(draft, stage, /*groups=*/false) == nullptr || reduce.size() != 1 || !EndsInZeros(draft, stage) ||
       s.axis(columns).extent < kFewColumns || s.axis(reduce[0]).extent < kFewTerms)
     return false;
@@ -211,7 +212,7 @@ bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns) {
   };
   if (reads(loads[0], columns) == reads(loads[1], columns)) return false;
   const Expr &of_rows = loads[reads(loads[0], columns) ? 1 : 0], &of_columns = loads[reads(loads[0], columns) ? 0 : 1];
-  for (int axis : draft.SpatialAxes(stage)) {
+  for (int axis : SpatialAxes(draft.state(), stage)) {
     if (s.axis(axis).extent == 1 || axis == columns) continue;
     if (!reads(of_rows, axis) || (axis == rows && reads(of_columns, axis))) return false;
   }
@@ -225,8 +226,8 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   Expr loads[2];
   LoadsOfProduct(s.op.body, loads);
   bool gemm_like = false;
-  const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)),
-                         reduce = draft.ReduceAxes(stage);
+  const std::vector<int> tiled = TiledAxes(draft, stage, BatchAxes(draft.state(), stage, &gemm_like)),
+                         reduce = ReduceAxes(draft.state(), stage);
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
   const double columns_of_tile = intrinsic.parts ? 64 : 8;
@@ -277,18 +278,19 @@ GroupForm RoundColumns(Draft* draft, int stage, GroupForm groups) {
 
 std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
                                         const GroupForm& groups) {
-  std::vector<TensorTile> tiles(draft->SpatialAxes(stage).size());
+  std::vector<TensorTile> tiles(SpatialAxes(draft->state(), stage).size());
   const std::vector<int> tiled = TiledAxes(*draft, stage, batch);
   const LaneAxes lanes = groups.rows >= 0 ? LaneAxes{groups.rows, groups.columns} : LanesOf(tiled);
   const size_t inner = std::min<size_t>(tiled.size(), 3);  // images of a batch are blocks
   for (size_t t = tiled.size() - inner; t < tiled.size(); ++t) {
     const int axis = tiled[t];
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = draft->AxisName(stage, axis);
+    const std::string name = AxisName(draft->state(), stage, axis);
     TensorTile& tile = tiles[axis];
     tile.unit = axis == lanes.rows ? 16 : axis == lanes.columns ? 8 : 1;
     // Windows of neighbouring columns overlap in the banks of shared memory, those of every second less.
-    tile.apart = axis == lanes.columns && draft->IsRowOfWindow(stage, draft->ReduceAxes(stage).back());
+    tile.apart =
+        axis == lanes.columns && IsRowOfWindow(draft->state(), stage, ReduceAxes(draft->state(), stage).back());
     const int64_t units = (extent + tile.unit - 1) / tile.unit;
     if (groups.rows < 0) {
       tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
@@ -301,7 +303,7 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
       tile.warps = draft->TileHole(name + ".groups", units, 4, 1);
       tile.tiles = draft->TileHole(name + ".tiles", units, 32, groups.has_parts() ? 8 : 16);
     }
-    draft->Tile(extent, tile.all());
+    draft->parameters().BoundPadding(extent, tile.all());
   }
   return tiles;
 }
@@ -322,7 +324,7 @@ std::vector<int> TensorLoops::threads() const {
 TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const GroupForm& groups) {
   TensorLoops loops;
   loops.stage = stage;
-  for (int axis : draft->SpatialAxes(stage)) {
+  for (int axis : SpatialAxes(draft->state(), stage)) {
     const TensorTile& tile = tiles[axis];
     if (!tile.tiled()) {
       loops.outer.push_back(axis);
@@ -378,7 +380,7 @@ TensorReduction TileTensorReduction(Draft* draft, int stage, const std::vector<T
   TensorReduction made;
   const bool by_groups = groups.rows >= 0;
   std::vector<int> outer, tile, pair;
-  for (int axis : draft->SpatialAxes(stage)) {
+  for (int axis : SpatialAxes(draft->state(), stage)) {
     if (!tiles[axis].has_lanes()) {
       (tiles[axis].tiled() ? tile : outer).push_back(axis);
       continue;

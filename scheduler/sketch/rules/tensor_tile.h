@@ -24,8 +24,8 @@ bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns);
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
 // Of a sketch: "tensor" or "wgmma", of rounded factors "tf32" or "tf32_wgmma".
 const char* NameOfProducts(const Draft& draft, bool groups);
-// Whether the target allows the stage's factors to be rounded to TensorFloat-32 (Draft::RoundFactors). Not behind the
-// transforms of Winograd's algorithm.
+// Whether the target allows the stage's factors to be rounded to TensorFloat-32 (SketchTraits::rounds_factors). Not
+// behind the transforms of Winograd's algorithm.
 bool MayRoundFactors(const Draft& draft, int stage);
 // True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a
 // dimension alone. A slice of a longer reduction runs into the next slice.

@@ -18,6 +18,7 @@
 #include "compiler/schedule/rewrite_attention.h"
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/space.h"
+#include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/run_nest.h"
@@ -44,15 +45,6 @@ std::vector<std::string> Sketches(const ComputeDag& dag, const std::string& targ
   for (int i = 0; i < spaces->size(); ++i)
     if (spaces->space(i).name().find("/attention") != std::string::npos) names.push_back(spaces->space(i).name());
   return names;
-}
-
-int Count(const LoweredProgram& program, const std::function<bool(const StmtNode&)>& is) {
-  int count = 0;
-  Contains(program.kernels[0].body, [&](const StmtNode& s) {
-    count += is(s);
-    return false;
-  });
-  return count;
 }
 
 // Whether the statement stores an exponential.
@@ -151,11 +143,14 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
       const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target));
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_EQ(lowered->kernels.size(), 1u);
-      EXPECT_GT(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }), 1);
+      EXPECT_GT(testing::CountStatements(lowered->kernels[0].body,
+                                         [](const StmtNode& s) { return s.kind == StmtKind::kMma; }),
+                1);
       // Streamed, there is one more for each row and step: by how much its maximum grew.
       const int stream =
           space.name().find("stream") != std::string::npos || space.name().find("lanes") != std::string::npos;
-      EXPECT_EQ(Count(*lowered, IsExponential), 1 + stream) << "each exponential once";
+      EXPECT_EQ(testing::CountStatements(lowered->kernels[0].body, IsExponential), 1 + stream)
+          << "each exponential once";
       const auto program = CompileProgram(*lowered, target);
       ASSERT_TRUE(program.ok()) << program.status();
       EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
@@ -217,9 +212,10 @@ TEST(AttentionTest, FactorsAreRoundedWhereTheTargetAllowsIt) {
     EXPECT_TRUE(space.loses_digits());
     const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, DefaultFacts(target));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
-    EXPECT_GT(
-        Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma && s.tensor == TensorMode::kTf32; }),
-        1);
+    EXPECT_GT(testing::CountStatements(
+                  lowered->kernels[0].body,
+                  [](const StmtNode& s) { return s.kind == StmtKind::kMma && s.tensor == TensorMode::kTf32; }),
+              1);
     const std::vector<double> got = testing::RunNest(*lowered, reference);
     double error = 0;
     for (int64_t i = 0; i < reference.outputs[0].elements(); ++i)
@@ -281,7 +277,9 @@ TEST(AttentionTest, LanesKeepScoresInRegisters) {
   std::sort(shared.begin(), shared.end());
   EXPECT_EQ(shared, (std::vector<std::string>{"k_rows_", "q_rows_", "v_rows_"}));
   // Of each row: four for the maximum and four for the sum.
-  EXPECT_EQ(Count(lowered, [](const StmtNode& s) { return s.kind == StmtKind::kShuffle; }), 2);
+  EXPECT_EQ(
+      testing::CountStatements(lowered.kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kShuffle; }),
+      2);
   const auto program = CompileProgram(lowered, target);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
@@ -316,7 +314,9 @@ TEST(AttentionTest, WarpgroupsComputeTheDag) {
         const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
         ASSERT_EQ(lowered->kernels.size(), 1u);
-        EXPECT_EQ(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma; }) > 1, cuda);
+        EXPECT_EQ(testing::CountStatements(lowered->kernels[0].body,
+                                           [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma; }) > 1,
+                  cuda);
         testing::ExpectNestComputes(*lowered, reference, 2e-2);
       }
     }

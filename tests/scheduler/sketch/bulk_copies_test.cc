@@ -11,6 +11,7 @@
 #include "compiler/lower/lower.h"
 #include "compiler/schedule/state.h"
 #include "scheduler/space.h"
+#include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/run_nest.h"
 
@@ -64,12 +65,6 @@ std::vector<int32_t> Draw(const Space& space, const Said& said, std::mt19937& ra
   return configuration;
 }
 
-int CountOf(const Stmt& stmt, StmtKind kind) {
-  int count = stmt->kind == kind;
-  for (const Stmt& child : stmt->body) count += CountOf(child, kind);
-  return count;
-}
-
 // Statements of the tree that `edit` changes: null takes one out.
 Stmt Edited(const Stmt& stmt, const std::function<Stmt(const Stmt&)>& edit) {
   const Stmt mine = edit(stmt);
@@ -95,8 +90,8 @@ TEST(BulkCopies, PipelinesReadTheTilesThatTheyAskedFor) {
         const Said said{{".warps", 1}, {".r1", 1}, {".r2", depth}, {"stages", stages}, {"w.shared.tiles", tiles}};
         const auto lowered = Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, said, random)), kCuda, kFacts);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
-        ++(CountOf(lowered->kernels[0].body, StmtKind::kBulkCopy) == 2 ? refilled : whole);
-        EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kBulkCopy), tiles == 64 ? 1 : 2);
+        ++(testing::CountStatements(lowered->kernels[0].body, StmtKind::kBulkCopy) == 2 ? refilled : whole);
+        EXPECT_EQ(testing::CountStatements(lowered->kernels[0].body, StmtKind::kBulkCopy), tiles == 64 ? 1 : 2);
         ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected))
             << stages << " " << tiles << " " << depth;
       }
@@ -114,8 +109,8 @@ TEST(BulkCopies, OneTileIsCopiedOnce) {
       Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, {{".warps", 1}, {".r1", 1}, {".r2", 16}}, random)),
             kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
-  EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kWait), 0);
-  EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kMbarrier), 2);
+  EXPECT_EQ(testing::CountStatements(lowered->kernels[0].body, StmtKind::kWait), 0);
+  EXPECT_EQ(testing::CountStatements(lowered->kernels[0].body, StmtKind::kMbarrier), 2);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
 }
 
@@ -227,7 +222,7 @@ TEST(BulkCopies, StepsSurviveARecord) {
   const auto before = Lower(dag, schedule, kCuda, kFacts), after = Lower(dag, read, kCuda, kFacts);
   ASSERT_TRUE(before.ok() && after.ok());
   EXPECT_EQ(PrintSource(*before, kCuda), PrintSource(*after, kCuda));
-  EXPECT_EQ(CountOf(after->kernels[0].body, StmtKind::kMbarrier) > 0, true);
+  EXPECT_EQ(testing::CountStatements(after->kernels[0].body, StmtKind::kMbarrier) > 0, true);
 }
 
 TEST(BulkCopies, WhatIsNoCopyOfTilesIsRefused) {

@@ -10,6 +10,7 @@
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/executable.h"
 #include "scheduler/space.h"
+#include "tests/count_text.h"
 #include "tests/paths.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/execute.h"
@@ -133,12 +134,6 @@ TEST(Places, WhatAnElementwiseTileReadsIsNotWrittenOut) {
   }
 }
 
-int Count(const std::string& text, const std::string& word) {
-  int count = 0;
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
-  return count;
-}
-
 // Vectors stay vectors where each row begins at a multiple of four.
 TEST(Places, StoresStayAsWideAsTheyWere) {
   const ComputeDag dag = testing::Convolution({14, 14, 16, 32, 3, 1, 1});
@@ -151,10 +146,10 @@ TEST(Places, StoresStayAsWideAsTheyWere) {
     const auto source = [&](const OutputPlace& place) {
       return PrintSource(*Lower(dag, schedule, target, facts, place), target);
     };
-    const int before = Count(source({}), "(float4*)");
-    EXPECT_EQ(Count(source({32, 96, 64, 196 * 96}), "(float4*)"), before) << space->space(s).name();
+    const int before = testing::CountText(source({}), "(float4*)");
+    EXPECT_EQ(testing::CountText(source({32, 96, 64, 196 * 96}), "(float4*)"), before) << space->space(s).name();
     vectors += before;
-    scalars += before - Count(source({32, 97, 3, 196 * 97}), "(float4*)");
+    scalars += before - testing::CountText(source({32, 97, 3, 196 * 97}), "(float4*)");
   }
   EXPECT_GT(vectors, 0);
   EXPECT_GT(scalars, 0) << "rows that begin anywhere cannot be stored in vectors";

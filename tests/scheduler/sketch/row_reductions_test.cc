@@ -9,6 +9,7 @@
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/row_chain.h"
 #include "scheduler/space.h"
+#include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/run_nest.h"
@@ -126,15 +127,6 @@ TEST(RowReductionsTest, ThreadsShareARowOrHaveOneEach) {
             (std::vector<std::string>{"direct/rows", "direct/rows.held"}));
 }
 
-int CountOf(const KernelFunc& kernel, StmtKind kind) {
-  int count = 0;
-  Contains(kernel.body, [&](const StmtNode& s) {
-    count += s.kind == kind;
-    return false;
-  });
-  return count;
-}
-
 // On cuda the lanes of a warp add up their shares by five shuffles, and the block waits once for all warps; elsewhere
 // threads meet as a tree in shared memory.
 TEST(RowReductionsTest, WarpsMeetByShuffles) {
@@ -151,8 +143,8 @@ TEST(RowReductionsTest, WarpsMeetByShuffles) {
       SCOPED_TRACE(absl::StrCat(text, ", ", threads, " threads"));
       const std::vector<int32_t> configuration = testing::Decide(space, {{"row.threads", threads}});
       const LoweredProgram lowered = Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target)).value();
-      EXPECT_EQ(CountOf(lowered.kernels.at(0), StmtKind::kShuffle), cuda ? 2 * 5 : 0);
-      barriers[cuda][which++] = CountOf(lowered.kernels[0], StmtKind::kBarrier);
+      EXPECT_EQ(testing::CountStatements(lowered.kernels.at(0).body, StmtKind::kShuffle), cuda ? 2 * 5 : 0);
+      barriers[cuda][which++] = testing::CountStatements(lowered.kernels[0].body, StmtKind::kBarrier);
       testing::ExpectNestComputes(lowered, expected);
     }
   }

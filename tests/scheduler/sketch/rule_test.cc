@@ -22,12 +22,13 @@ class SimpleRule : public SketchRule {
   explicit SimpleRule(std::string part) : part_(std::move(part)) {}
   std::string name() const override { return part_; }
   Answer Condition(const Draft& draft, int stage) const override {
-    return draft.NeedsTiling(stage) && !draft.IsBound(stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
+    return NeedsTiling(draft.state(), stage) && !IsBound(draft.state(), stage) ? Answer::kApplyAndSkipRest
+                                                                               : Answer::kSkip;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
     next.Name(part_);
-    next.Annotate(stage, next.SpatialAxes(stage).front(), Annotation::kParallel);
+    next.Annotate(stage, SpatialAxes(next.state(), stage).front(), Annotation::kParallel);
     std::vector<Derived> derived;
     derived.push_back({std::move(next), false});
     return derived;
@@ -83,7 +84,7 @@ class Wrong : public SketchRule {
  public:
   std::string name() const override { return "wrong"; }
   Answer Condition(const Draft& draft, int stage) const override {
-    return draft.NeedsTiling(stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
+    return NeedsTiling(draft.state(), stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;

@@ -16,6 +16,7 @@
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/interpret.h"
 #include "scheduler/space.h"
+#include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/run_nest.h"
 
@@ -411,19 +412,9 @@ testing::Reference WithRoundedFactors(const ComputeDag& dag, uint64_t seed, size
   return exact;
 }
 
-int CountOf(const LoweredProgram& lowered, const std::function<bool(const StmtNode&)>& is) {
-  int count = 0;
-  for (const KernelFunc& kernel : lowered.kernels)
-    Contains(kernel.body, [&](const StmtNode& s) {
-      count += is(s) ? 1 : 0;
-      return false;
-    });
-  return count;
-}
-
 bool RoundsInSharedMemory(const LoweredProgram& lowered) {
   std::set<int> shared;
-  return CountOf(lowered, [&](const StmtNode& s) {
+  return testing::CountStatements(lowered, [&](const StmtNode& s) {
            if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared) shared.insert(s.decl.id);
            return s.kind == StmtKind::kFactorParts && s.part == FactorPart::kRounded && shared.contains(s.buffer);
          }) > 0;
@@ -431,7 +422,7 @@ bool RoundsInSharedMemory(const LoweredProgram& lowered) {
 
 // Products of a step may be under way when those of the next one start.
 bool ProductsMayBeInFlight(const LoweredProgram& lowered) {
-  return CountOf(lowered, [](const StmtNode& s) {
+  return testing::CountStatements(lowered, [](const StmtNode& s) {
            return s.kind == StmtKind::kGroupSync && s.sync == GroupSync::kWait && s.extent == 1;
          }) > 0;
 }
@@ -474,10 +465,10 @@ TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
 }
 
 void ExpectRoundedProducts(const LoweredProgram& lowered, const testing::Reference& expected) {
-  ASSERT_GT(
-      CountOf(lowered,
-              [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma && s.tensor == TensorMode::kGroupTf32; }),
-      0);
+  ASSERT_GT(testing::CountStatements(
+                lowered,
+                [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma && s.tensor == TensorMode::kGroupTf32; }),
+            0);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, 2e-5));
 }
 

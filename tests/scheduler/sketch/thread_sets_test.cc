@@ -12,6 +12,7 @@
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/sketch_space.h"
+#include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
@@ -38,15 +39,6 @@ std::vector<const Space*> SpacesOf(const TaskSpace& task) {
 LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& configuration,
                        const Target& target = kCuda) {
   return Lower(dag, space.Instantiate(configuration), target, DefaultFacts(target)).value();
-}
-
-int Count(const KernelFunc& kernel, StmtKind kind) {
-  int count = 0;
-  Contains(kernel.body, [&](const StmtNode& s) {
-    count += s.kind == kind;
-    return false;
-  });
-  return count;
 }
 
 TEST(ThreadSets, SumTheirShares) {
@@ -195,10 +187,10 @@ TEST(ThreadSets, MeetInTheirBlockAndThenInTheCluster) {
       for (int32_t sets : {1, 4}) {
         const KernelFunc kernel =
             Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}})).kernels.at(0);
-        EXPECT_EQ(Count(kernel, StmtKind::kClusterBarrier), blocks == 1 ? 0 : 2);
+        EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kClusterBarrier), blocks == 1 ? 0 : 2);
         int& count = barriers[blocks - 1];
-        if (sets == 1) count = Count(kernel, StmtKind::kBarrier);
-        EXPECT_EQ(Count(kernel, StmtKind::kBarrier), count + (blocks > 1 && sets > 1));
+        if (sets == 1) count = testing::CountStatements(kernel.body, StmtKind::kBarrier);
+        EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kBarrier), count + (blocks > 1 && sets > 1));
       }
     }
     EXPECT_EQ(barriers[0], barriers[1] + 1);

@@ -63,7 +63,7 @@ Rows FindRows(NodeImporter& node, Composer& c, const ImportValue& flags, int64_t
   ImportValue place =
       c.Op("reduce_sum", {c.Cast(behind, DType::kInt64)}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}});
   Rows rows{place, c.Op("less", {row, count})};
-  if (c.ok()) node.SetCount(count);
+  if (c.ok()) node.rows().SetCount(count);
   return rows;
 }
 
@@ -75,7 +75,7 @@ ImportValue RealOrNone(Composer& c, const Rows& rows, const ImportValue& x) {
 absl::Status FinishGiven(NodeImporter& node, Composer& c, const Rows& rows, const ImportValue& result, int axis) {
   ImportValue flags = c.Reshape(rows.real, {-1});
   RETURN_IF_ERROR(c.Finish(result));
-  result->found.rows = node.BoundedRows(std::move(flags));
+  result->found.rows = node.rows().Bounded(std::move(flags));
   result->found.axis = axis;
   return absl::OkStatus();
 }
@@ -190,9 +190,9 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
   if (most < 1)
     return absl::InvalidArgumentError(
         "input 2 (the most boxes of a class) must be one number above 0: it would find none");
-  ASSIGN_OR_RETURN(const int64_t capacity, node.Capacity("boxes it finds"));
+  ASSIGN_OR_RETURN(const int64_t capacity, node.rows().Capacity("boxes it finds"));
   // The first `capacity` rows have no more of any class.
-  if (most > kMostBoxes) most = std::min(most, node.RowsTaken());
+  if (most > kMostBoxes) most = std::min(most, node.rows().Taken());
   if (most > kMostBoxes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it may find ", most, " boxes of a class, and up to ", kMostBoxes,
@@ -239,7 +239,7 @@ absl::Status NonZeroOfConstant(Composer& c, const ImportValue& x) {
 // Without --dim: the places of all elements, with flags.
 absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x, const absl::Status& no_capacity) {
   const int64_t rank = std::max<int64_t>(RankOf(x), 1);
-  if (!node.MayFind() || !node.SpendConstantBytes(8 * rank * x->type.elements())) return no_capacity;
+  if (!node.rows().IsUnbounded() || !node.SpendConstantBytes(8 * rank * x->type.elements())) return no_capacity;
   Array all(DType::kBool, x->type.shape);
   for (int64_t i = 0, n = all.elements(); i < n; ++i) all.set_int(i, 1);
   RETURN_IF_ERROR(NonZeroOfConstant(c, KnownValue(std::move(all), node.node().name)));
@@ -247,7 +247,7 @@ absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x,
   if (x->found.rows) flags = c.Op("and", {flags, x->found.rows->flags});
   RETURN_IF_ERROR(c.status());
   FoundFact& found = node.Results()[0]->found;
-  found.rows = node.Found(no_capacity, x, std::move(flags));
+  found.rows = node.rows().Flagged(no_capacity, x, std::move(flags));
   found.axis = 1;
   found.positions = x->found.rows;
   found.own_place = rank == 1;
@@ -258,7 +258,7 @@ absl::Status NonZero(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   if (x->value) return NonZeroOfConstant(c, x);
-  const absl::StatusOr<int64_t> bound = node.Capacity("elements are not 0");
+  const absl::StatusOr<int64_t> bound = node.rows().Capacity("elements are not 0");
   if (!bound.ok()) return NonZeroOfAll(node, c, x, bound.status());
   const int64_t capacity = *bound;
   const Rows rows = FindRows(node, c, FlagsOf(c, x), capacity);
@@ -286,12 +286,12 @@ absl::Status Compress(NodeImporter& node) {
     return absl::InvalidArgumentError(absl::StrCat("its condition must be a list, not ", condition->type.ToString()));
   const int64_t n = std::min(condition->type.elements(), x->type.shape[axis]);
   if (!condition->value) {
-    const absl::StatusOr<int64_t> bound = node.Capacity("elements it takes");
-    if (!bound.ok() && node.MayFind() && n == x->type.shape[axis]) {
+    const absl::StatusOr<int64_t> bound = node.rows().Capacity("elements it takes");
+    if (!bound.ok() && node.rows().IsUnbounded() && n == x->type.shape[axis]) {
       ImportValue all = c.Op("identity", {x}),
                   flags = c.Op("equal", {FlagsOf(c, condition), c.Scalar(1, DType::kInt64)});
       RETURN_IF_ERROR(c.status());
-      all->found.rows = node.Found(bound.status(), condition, std::move(flags));
+      all->found.rows = node.rows().Flagged(bound.status(), condition, std::move(flags));
       all->found.axis = static_cast<int>(axis);
       return c.Finish(all);
     }

@@ -1,10 +1,13 @@
+#include "db/prune.h"
+
 #include "absl/strings/str_cat.h"
+#include "db/integrity.h"
 #include "tests/db/testing.h"
 
 namespace diapason {
 namespace {
 
-class DistillTest : public HistoryTest {
+class PruneTest : public HistoryTest {
  protected:
   // 200 records of workload w, each slower than the one before, and a few others.
   std::unique_ptr<History> Fill(const std::string& path) {
@@ -42,27 +45,27 @@ class DistillTest : public HistoryTest {
   }
 };
 
-TEST_F(DistillTest, InPlaceKeepsTheBestAndGivesTheRoomBack) {
+TEST_F(PruneTest, InPlaceKeepsTheBestAndGivesTheRoomBack) {
   auto history = Fill(Path("h.db"));
   const int64_t before = history->Info().value().bytes;
-  const DistillReport report = history->Distill(2).value();
+  const PruneReport report = PruneHistory(*history, 2).value();
   EXPECT_EQ(report.kept, 3);
   EXPECT_EQ(report.dropped, 200);
   EXPECT_LT(report.bytes_after, report.bytes_before / 4);
   ExpectBestTwo(*history);
   EXPECT_LT(history->Info().value().bytes, before / 4);
   EXPECT_EQ(history->Append({TimedRecord()}).value()[0], 204);  // ids are not used again
-  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("h.db")).value().ok());
 }
 
-TEST_F(DistillTest, IntoANewFileLeavesThisOne) {
+TEST_F(PruneTest, IntoANewFileLeavesThisOne) {
   Fill(Path("h.db"));
   auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
-  const DistillReport report = history->Distill(2, Path("best.db")).value();
+  const PruneReport report = PruneHistory(*history, 2, Path("best.db")).value();
   EXPECT_EQ(report.kept, 3);
   EXPECT_EQ(history->Info().value().records, 203);
   EXPECT_EQ(static_cast<int64_t>(std::filesystem::file_size(Path("best.db"))), report.bytes_after);
-  EXPECT_TRUE(History::Check(Path("best.db")).value().ok());
+  EXPECT_TRUE(CheckHistory(Path("best.db")).value().ok());
   auto best = Open(Path("best.db"), HistoryMode::kReadWrite);
   ExpectBestTwo(*best);
   history.reset(), best.reset();
@@ -71,20 +74,20 @@ TEST_F(DistillTest, IntoANewFileLeavesThisOne) {
   EXPECT_EQ(files, 2u);
 }
 
-TEST_F(DistillTest, NeverReplacesAFile) {
+TEST_F(PruneTest, NeverReplacesAFile) {
   auto history = Fill(Path("h.db"));
   WriteFile(Path("taken"), "precious");
-  EXPECT_EQ(history->Distill(1, Path("taken")).status(),
+  EXPECT_EQ(PruneHistory(*history, 1, Path("taken")).status(),
             absl::AlreadyExistsError("'" + Path("taken") + "' exists already; name a file that does not"));
-  EXPECT_EQ(history->Distill(1, Path("h.db")).status(),
+  EXPECT_EQ(PruneHistory(*history, 1, Path("h.db")).status(),
             absl::AlreadyExistsError("'" + Path("h.db") + "' exists already; name a file that does not"));
   EXPECT_EQ(ReadFile(Path("taken")), "precious");
   EXPECT_EQ(history->Info().value().records, 203);
 }
 
-TEST_F(DistillTest, NamesTheFileThatCannotBeMade) {
+TEST_F(PruneTest, NamesTheFileThatCannotBeMade) {
   auto history = Fill(Path("h.db"));
-  const absl::Status status = history->Distill(1, Path("no/best.db")).status();
+  const absl::Status status = PruneHistory(*history, 1, Path("no/best.db")).status();
   EXPECT_EQ(status,
             absl::PermissionDeniedError("history '" + Path("no/best.db") +
                                         "' cannot be opened (No such file or directory); give yourself permission "

@@ -1,4 +1,4 @@
-// What the sources of History share.
+// What the sources that read and change a history share.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,10 @@
 
 namespace diapason {
 
-class History::Impl : public LockedDatabase {
+// The database of a History. `mu` of LockedDatabase guards options.now and options.new_uuid too.
+class HistoryDatabase : public LockedDatabase {
  public:
-  Impl(std::string file, HistoryOptions opts, std::unique_ptr<Database> database)
+  HistoryDatabase(std::string file, HistoryOptions opts, std::unique_ptr<Database> database)
       : LockedDatabase(std::move(database)), path(std::move(file)), options(std::move(opts)) {}
 
   int64_t Now() const { return options.now(); }
@@ -41,7 +42,7 @@ class RecordWriter {
  public:
   static absl::StatusOr<RecordWriter> Create(Database* db);
   // Returns the id. InvalidArgument, with the reason alone, for a uuid that is taken or a run or workload that is
-  // unknown. REQUIRES: Impl::Prepare passed.
+  // unknown. REQUIRES: HistoryDatabase::Prepare passed.
   absl::StatusOr<int64_t> Insert(const TuningRecord& record);
   // Of the record with this uuid; 0: there is none.
   absl::StatusOr<int64_t> IdOf(const std::string& uuid);
@@ -100,7 +101,7 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
 // "record 17: ...", "records 17 to 20 cannot be read: ...". REQUIRES: item.record is not OK.
 std::string DescribeDamage(const RecordScan::Item& item);
 
-// "No such record" and the like, with the way out.
+// The error of a record that is not there, which says how to find those that are.
 absl::Status NoSuchRecord(const std::string& path, int64_t id);
 
 }  // namespace diapason

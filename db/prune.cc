@@ -1,11 +1,12 @@
-// Keeping only the best records.
+#include "db/prune.h"
+
 #include <sys/stat.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/history_impl.h"
+#include "db/history_database.h"
 #include "db/schema.h"
 #include "db/sqlite.h"
 
@@ -13,7 +14,7 @@ namespace diapason {
 namespace {
 
 // Runs that have no end stay: another process may be about to store their records.
-absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
+absl::Status DeleteTheRest(Database& db, int64_t keep, PruneReport& report) {
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
   ASSIGN_OR_RETURN(
       Statement records,
@@ -35,45 +36,46 @@ absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
   return transaction.Commit();
 }
 
-absl::Status DistillDatabase(Database& db, int64_t keep, DistillReport& report) {
+absl::Status PruneDatabase(Database& db, int64_t keep, PruneReport& report) {
   RETURN_IF_ERROR(DeleteTheRest(db, keep, report));
   RETURN_IF_ERROR(db.Compact());
   ASSIGN_OR_RETURN(report.bytes_after, db.Bytes());
   return absl::OkStatus();
 }
 
-absl::Status DistillCopy(SqliteDatabase& source, const std::string& path, int64_t keep, DistillReport& report) {
+absl::Status PruneCopy(SqliteDatabase& source, const std::string& path, int64_t keep, PruneReport& report) {
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> copy,
                    SqliteDatabase::Open(path, SqliteDatabase::Access::kCreate, std::chrono::milliseconds(1000)));
   RETURN_IF_ERROR(copy->Exec("PRAGMA synchronous=FULL"));
   RETURN_IF_ERROR(source.CopyTo(*copy));
-  RETURN_IF_ERROR(DistillDatabase(*copy, keep, report));
+  RETURN_IF_ERROR(PruneDatabase(*copy, keep, report));
   return copy->Exec("PRAGMA journal_mode=WAL");
 }
 
 }  // namespace
 
-absl::StatusOr<DistillReport> History::Distill(int64_t keep, const std::string& path) {
+absl::StatusOr<PruneReport> PruneHistory(History& history, int64_t keep, const std::string& path) {
   DIAPASON_CHECK(keep >= 1);
-  MutexLock lock(impl_->mu);
-  DistillReport report;
-  ASSIGN_OR_RETURN(report.bytes_before, impl_->db->Bytes());
+  HistoryDatabase& database = history.database();
+  MutexLock lock(database.mu);
+  PruneReport report;
+  ASSIGN_OR_RETURN(report.bytes_before, database.db->Bytes());
   if (path.empty()) {
-    RETURN_IF_ERROR(DistillDatabase(*impl_->db, keep, report));
+    RETURN_IF_ERROR(PruneDatabase(*database.db, keep, report));
     return report;
   }
-  auto* file = dynamic_cast<SqliteDatabase*>(impl_->db.get());
+  auto* file = dynamic_cast<SqliteDatabase*>(database.db.get());
   if (file == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("history '", impl_->path,
+        absl::StrCat("history '", database.path,
                      "' is a PostgreSQL database, from which no pruned file can be made at once; copy it "
                      "with 'diapason history copy' and prune the copy, or prune it in place without --out"));
   }
   struct stat ignored;
   if (lstat(path.c_str(), &ignored) == 0)
     return absl::AlreadyExistsError(absl::StrCat("'", path, "' exists already; name a file that does not"));
-  const std::string unfinished = absl::StrCat(path, ".new-", impl_->options.new_uuid());
-  absl::Status status = DistillCopy(*file, unfinished, keep, report);
+  const std::string unfinished = absl::StrCat(path, ".new-", database.options.new_uuid());
+  absl::Status status = PruneCopy(*file, unfinished, keep, report);
   if (status.ok()) status = RenameToFreeName(unfinished, path);
   RemoveDatabase(unfinished);
   RETURN_IF_ERROR(RenamedError(status, unfinished, path));

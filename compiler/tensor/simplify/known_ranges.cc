@@ -1,38 +1,33 @@
-// Selects, and what their conditions say of the ranges of variables.
-#include <algorithm>
+#include "compiler/tensor/simplify/known_ranges.h"
 
-#include "compiler/tensor/simplify/simplifier.h"
+#include <algorithm>
 
 namespace diapason::simplify {
 namespace {
 
-// A select narrows ranges for its branches only this deep: every level simplifies what it shares with others anew.
 constexpr int kMaxNarrowing = 8;
 
 }  // namespace
 
-Expr Simplifier::Choice(const Expr& e) {
-  const Expr condition = Run(e->args[0]);
-  if (IsKind(condition, ExprKind::kIntImm)) return Run(e->args[condition->value != 0 ? 1 : 2]);
-  const Expr then_value = RunAssuming(condition, true, e->args[1]);
-  const Expr else_value = RunAssuming(condition, false, e->args[2]);
-  if (IsInt(then_value, 1) && IsInt(else_value, 0) && e->dtype == DType::kBool) return condition;
-  if (IsInt(then_value, 0) && IsInt(else_value, 1) && e->dtype == DType::kBool) return Node(Not(condition));
-  if (IsKind(then_value, ExprKind::kSelect) && Equal(then_value->args[2], else_value))
-    return Node(Select(Conjunction(condition, then_value->args[0]), then_value->args[1], else_value));
-  return Node(Select(condition, then_value, else_value));
+std::optional<Interval> KnownRanges::Of(const ExprNode* var) const {
+  for (auto it = narrowed_.rbegin(); it != narrowed_.rend(); ++it)
+    if (it->first == var) return it->second;
+  auto it = ranges_.find(var);
+  if (it == ranges_.end()) return std::nullopt;
+  return Checked(it->second);
 }
 
-Expr Simplifier::RunAssuming(const Expr& condition, bool holds, const Expr& e) {
-  if (e->args.empty() && !IsKind(e, ExprKind::kVar)) return e;
+std::optional<KnownRanges> KnownRanges::Assuming(const Expr& condition, bool holds) const {
   Narrowing narrowed;
   if (depth_ < kMaxNarrowing) Assume(condition, holds, narrowed);
-  if (narrowed.empty()) return Run(e);
-  narrowed.insert(narrowed.begin(), narrowed_.begin(), narrowed_.end());
-  return Simplifier(*this, std::move(narrowed)).Run(e);
+  if (narrowed.empty()) return std::nullopt;
+  KnownRanges assuming = *this;
+  assuming.narrowed_.insert(assuming.narrowed_.end(), narrowed.begin(), narrowed.end());
+  ++assuming.depth_;
+  return assuming;
 }
 
-void Simplifier::Assume(const Expr& condition, bool holds, Narrowing& out) const {
+void KnownRanges::Assume(const Expr& condition, bool holds, Narrowing& out) const {
   switch (condition->kind) {
     case ExprKind::kNot: Assume(condition->args[0], !holds, out); return;
     case ExprKind::kAnd:
@@ -67,10 +62,10 @@ void Simplifier::Assume(const Expr& condition, bool holds, Narrowing& out) const
   }
 }
 
-void Simplifier::AssumeNegative(const Affine& a, Narrowing& out) const {
+void KnownRanges::AssumeNegative(const Affine& a, Narrowing& out) const {
   if (a.terms.size() != 1 || !IsKind(a.terms[0].first, ExprKind::kVar) || !IsSmall(a.constant)) return;
   const ExprNode* var = a.terms[0].first.get();
-  std::optional<Interval> range = RangeOf(var);
+  std::optional<Interval> range = Of(var);
   for (const auto& [narrowed_var, narrowed] : out)
     if (narrowed_var == var) range = narrowed;
   const int64_t c = a.terms[0].second;
