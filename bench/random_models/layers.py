@@ -277,7 +277,8 @@ def sampling(graph):
     corners = np.sort(graph.draw.random((rows, 2, 2)), 1) * [width, height]
     boxes = graph.leaf(np.concatenate([corners[:, 0], corners[:, 1]], 1).astype(graph.floats))
     batch = graph.new((rows,), np.int64, 0, x.shape[0] - 1)
-    attributes = {"output_height": random.randint(1, 3), "output_width": random.randint(1, 3), "sampling_ratio": random.choice((1, 2)), "mode": random.choice(("avg", "max"))}
+    attributes = {"output_height": random.randint(1, 3), "output_width": random.randint(1, 3), "mode": random.choice(("avg", "max"))}
+    attributes["sampling_ratio"] = random.choice((0, 1, 2) if attributes["mode"] == "avg" else (1, 2))
     if graph.opset >= 16:
         attributes["coordinate_transformation_mode"] = random.choice(("half_pixel", "output_half_pixel"))
     return graph.attempt(op, [x, boxes, batch], **attributes)
@@ -344,13 +345,13 @@ def attention_by_hand(graph):
     return mixed
 
 
-def signal(graph):  # Det of more than 4 rows is not supported
+def signal(graph):
     random = graph.random
     if graph.opset < 17 or graph.floats != np.float32:
-        return graph.attempt("Det", [of_rank(graph, [2, 3], [graph.floats], want=lambda v: v.shape[-1] == v.shape[-2] <= 4)]) if graph.opset >= 11 else None
+        return graph.attempt("Det", [of_rank(graph, [2, 3], [graph.floats], want=lambda v: v.shape[-1] == v.shape[-2])]) if graph.opset >= 11 else None
     kind = random.choice(("DFT", "STFT", "window", "Det"))
     if kind == "Det":
-        size = random.choice((1, 2, 3, 4))
+        size = random.choice((1, 2, 3, 4, 5, 8))
         return graph.attempt("Det", [graph.new(random.choice(((), (2,), (2, 3))) + (size, size))])
     if kind == "window":
         return graph.attempt(random.choice(("HannWindow", "HammingWindow", "BlackmanWindow")), [graph.ints(random.randint(2, 16))], periodic=random.randint(0, 1))

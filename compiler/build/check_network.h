@@ -17,12 +17,14 @@ namespace diapason {
 struct NetworkCheckOptions {
   uint64_t seed = 1;  // of the first inputs; the next ones count up
   int seeds = 3;      // different inputs; at least 2
+  // Of the reference implementation: then no further inputs are begun, but there are two in any case.
+  double most_seconds = 5;
 };
 
 // How often, and for how long at most.
 struct ReplayOptions {
-  int replays = 20;          // runs of each of the inputs
-  double most_seconds = 10;  // then no more are begun, but two of each are made in any case
+  int replays = 20;         // runs of each of the inputs
+  double most_seconds = 5;  // then no more are begun, but two of each are made in any case
 };
 
 // Inputs, and what the network makes of them.

@@ -7,12 +7,13 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/graph/grouping_changes.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_table.h"
+#include "compiler/graph/usual_ways.h"
 
 namespace diapason {
 namespace {
@@ -53,63 +54,22 @@ std::string NameOfWay(const Network& network, const Fork& fork) {
   return "usual";
 }
 
-// An order of groups by all that they are equal by, most telling first.
-struct GroupLess {
-  static auto Key(const Group& g) { return std::tie(g.order, g.output, g.copied, g.anchor, g.place, g.nodes); }
-  bool operator()(const Group& a, const Group& b) const { return Key(a) < Key(b); }
-};
-using GroupSet = std::set<Group, GroupLess>;
-
-std::vector<Group> Without(const std::vector<Group>& all, const GroupSet& less) {
-  std::vector<Group> left;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(left),
-               [&](const Group& group) { return less.count(group) == 0; });
-  return left;
-}
-
-GroupSet SetOf(const std::vector<Group>& groups) { return GroupSet(groups.begin(), groups.end()); }
-
-// The nodes that a group runs or stands for.
-std::vector<int> NodesOf(const Group& group) {
-  return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes;
-}
-
-// Groups of a change that have nodes in common, directly or through others.
-class Components {
- public:
-  explicit Components(const std::vector<Group>& groups) {
-    for (const Group& group : groups) {
-      const std::vector<int> nodes = NodesOf(group);
-      for (int n : nodes) parent_[Find(n)] = Find(nodes[0]);
-    }
-  }
-  bool Has(int node) const { return parent_.count(node) > 0; }
-  int Find(int node) {
-    int root = parent_.emplace(node, node).first->second;
-    while (parent_.at(root) != root) root = parent_.at(root);
-    return parent_[node] = root;
-  }
-
- private:
-  std::map<int, int> parent_;
-};
-
 class CutFinder {
  public:
-  explicit CutFinder(const Network& network) : network_(network) {}
+  explicit CutFinder(const Network& network) : network_(network), facts_(network) {}
 
   absl::StatusOr<Cuts> Find() {
-    cuts_.usual = UsualWays(network_);
+    cuts_.usual = UsualWays(facts_);
     ASSIGN_OR_RETURN(cuts_.partition, PartitionInWays(network_, cuts_.usual));
-    usual_ = GroupNodes(network_, cuts_.usual);
-    usual_set_ = SetOf(usual_.groups);
+    usual_.emplace(facts_, cuts_.usual);
     FindRegions();
+    cuts_.groupings = usual_->groupings();
     std::vector<Task> tasks;
     TaskTable table(&tasks);
     // In the partition's order, so that its tasks get the numbers that they have there.
-    for (size_t s = 0; s < usual_.groups.size(); ++s) {
+    for (size_t s = 0; s < usual_->base().groups.size(); ++s) {
       Subgraph copy = cuts_.partition.subgraphs[s];
-      table.Assign(copy, NameOf(network_, usual_.groups[s]));
+      table.Assign(copy, NameOf(network_, usual_->base().groups[s]));
       DIAPASON_CHECK(copy.task == cuts_.partition.subgraphs[s].task);
     }
     cuts_.usual_tasks = tasks.size();
@@ -120,61 +80,20 @@ class CutFinder {
   }
 
  private:
-  Change ChangeBy(Choice choice) {
-    Change change{std::move(choice.name), std::move(choice.ways), {}, {}};
-    ++cuts_.groupings;
-    Ways all = cuts_.usual;
-    for (const auto& [node, way] : change.ways) all[node] = way;
-    const Grouping other = GroupNodes(network_, all);
-    change.removed = Without(usual_.groups, SetOf(other.groups));
-    change.added = Without(other.groups, usual_set_);
-    return change;
-  }
-
-  // What each choice changes alone, if that can be seen where all are taken at once: none meets what another one
-  // changes. Fails (nothing) if it cannot.
-  std::optional<std::vector<Change>> ChangesAtOnce(const std::vector<Choice>& choices) {
-    Ways ways;
-    for (const Choice& choice : choices)
-      for (const auto& one : choice.ways)
-        if (!ways.insert(one).second) return std::nullopt;
-    const Change all = ChangeBy(Choice{"", std::move(ways)});
-    std::vector<Group> changed = all.removed;
-    changed.insert(changed.end(), all.added.begin(), all.added.end());
-    Components components(changed);
-    std::map<int, Change*> owner;  // by component
-    std::vector<Change> changes;
-    changes.reserve(choices.size());
-    for (const Choice& choice : choices) {
-      changes.push_back({choice.name, choice.ways, {}, {}});
-      Change* const mine = &changes.back();
-      for (const auto& [node, way] : choice.ways)
-        if (components.Has(node) && owner.emplace(components.Find(node), mine).first->second != mine)
-          return std::nullopt;
-    }
-    for (const auto& [from, to] : {std::pair(&all.removed, &Change::removed), std::pair(&all.added, &Change::added)}) {
-      for (const Group& group : *from) {
-        const auto it = owner.find(components.Find(NodesOf(group)[0]));
-        if (it == owner.end()) return std::nullopt;
-        (it->second->*to).push_back(group);
-      }
-    }
-    return changes;
-  }
-
   // What each of some choices changes that are likely apart.
   std::vector<Change> ChangesApart(const std::vector<Choice>& choices) {
-    if (choices.size() > 1)
-      if (std::optional<std::vector<Change>> found = ChangesAtOnce(choices)) return *std::move(found);
+    std::vector<Ways> ways;
+    for (const Choice& choice : choices) ways.push_back(choice.ways);
+    std::vector<GroupChange> found = usual_->OfEach(ways);
     std::vector<Change> changes;
-    for (const Choice& choice : choices) changes.push_back(ChangeBy(choice));
+    for (size_t i = 0; i < choices.size(); ++i)
+      changes.push_back({choices[i].name, choices[i].ways, std::move(found[i].removed), std::move(found[i].added)});
     return changes;
   }
 
-  // What each fork changes. A fork changes what is near it, so forks that are apart are tried together: the effort for
-  // each would grow with the network.
+  // What each fork changes, those tried together that are apart.
   std::vector<Change> ChangesOfForks() {
-    const std::vector<Fork>& forks = usual_.forks;
+    const std::vector<Fork>& forks = usual_->base().forks;
     std::vector<size_t> order(forks.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return forks[a].node < forks[b].node; });
@@ -204,7 +123,7 @@ class CutFinder {
     std::map<int, Region> by_node;
     std::vector<Change> changes = ChangesOfForks();
     for (size_t f = 0; f < changes.size(); ++f) {
-      const Fork& fork = usual_.forks[f];
+      const Fork& fork = usual_->base().forks[f];
       Change& change = changes[f];
       if (change.added.empty()) continue;
       Region& region = by_node[fork.node];
@@ -344,9 +263,9 @@ class CutFinder {
   }
 
   const Network& network_;
+  const GroupingFacts facts_;
   Cuts cuts_;
-  Grouping usual_;
-  GroupSet usual_set_;
+  std::optional<GroupChanges> usual_;
   std::list<Region> regions_;
   std::map<int, std::list<Region>::iterator> region_of_;  // by node
   std::map<int, int> in_boundaries_;                      // by task: occurrences in the default ways of boundaries

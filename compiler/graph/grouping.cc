@@ -37,32 +37,24 @@ constexpr size_t kNear = 8, kNearRows = 24;
 
 class Grouper {
  public:
-  Grouper(const Network& network, const Ways& ways)
-      : network_(network),
+  Grouper(const GroupingFacts& facts, const Ways& ways)
+      : facts_(facts),
+        network_(facts.network),
         ways_(ways),
-        consumers_(network.Consumers()),
-        producer_(network.Producers()),
-        depth_(network.nodes.size(), 0),
-        group_of_(network.nodes.size(), -1) {
-    for (size_t n = 0; n < network.nodes.size(); ++n) {
-      for (int input : network.nodes[n].inputs) {
-        if (producer_[input] >= 0) depth_[n] = std::max(depth_[n], depth_[producer_[input]]);
-      }
-      depth_[n] += FindOperator(network.nodes[n].op)->kind == OperatorKind::kAnchor;
-    }
-  }
+        consumers_(facts.consumers),
+        producer_(facts.producer),
+        group_of_(network_.nodes.size(), -1) {}
 
   Grouping Run() {
     for (int n = 0; n < static_cast<int>(network_.nodes.size()); ++n) {
       const Node& node = network_.nodes[n];
-      const Operator& op = *FindOperator(node.op);
-      if (op.is_view && op.is_view(ArgsOf(network_, node))) {
+      if (facts_.view[n]) {
         result_.alias_of[node.output] = OwnerOf(node.inputs[0]);
         continue;
       }
       if (group_of_[n] >= 0) continue;  // inside a diamond
       if (node.op == "concat" && PutInPlace(n)) continue;
-      bool elementwise = op.kind == OperatorKind::kElementwise;
+      const bool elementwise = IsElementwise(n);
       if (elementwise && JoinDiamond(node)) continue;
       if (JoinRows(node) || JoinAttention(n) || EndAttention(n)) continue;
       int group = elementwise ? GroupToJoin(n) : -1;
@@ -70,7 +62,7 @@ class Grouper {
       if (group < 0) {
         group = static_cast<int>(groups_.size());
         groups_.push_back({});
-        if (op.kind == OperatorKind::kAnchor) groups_[group].anchor = n;
+        if (IsAnchor(n)) groups_[group].anchor = n;
         if (const std::optional<Rows> rows = RowsReducedBy(network_, node); rows && groups_[group].anchor >= 0)
           rows_[group] = *rows;
       }
@@ -96,6 +88,9 @@ class Grouper {
     return it == ways_.end() ? Way::kUsual : it->second;
   }
 
+  bool IsAnchor(int n) const { return facts_.kind[n] == OperatorKind::kAnchor; }
+  bool IsElementwise(int n) const { return facts_.kind[n] == OperatorKind::kElementwise; }
+
   int OwnerOf(int tensor) const {
     auto it = result_.alias_of.find(tensor);
     return it == result_.alias_of.end() ? tensor : it->second;
@@ -119,7 +114,7 @@ class Grouper {
     if (anchor >= 0 && network_.nodes[anchor].inputs.size() > 1) {
       weights = network_.tensors[network_.nodes[anchor].inputs[1]].type.elements();
     }
-    return std::make_tuple(anchor >= 0 ? depth_[anchor] : -1, weights, group.nodes.back());
+    return std::make_tuple(anchor >= 0 ? facts_.depth[anchor] : -1, weights, group.nodes.back());
   }
 
   // Whether one group may have all these nodes: not too many, and none that is too large a tree of others when these
@@ -136,8 +131,7 @@ class Grouper {
         sum += known == size.end() ? 1 : known->second;
       }
       if (sum > kMaxGroupTree) return false;
-      const bool anchor = FindOperator(network_.nodes[n].op)->kind == OperatorKind::kAnchor;
-      size[network_.nodes[n].output] = anchor ? 1 : sum;
+      size[network_.nodes[n].output] = IsAnchor(n) ? 1 : sum;
     }
     return true;
   }
@@ -276,11 +270,10 @@ class Grouper {
       const auto rows = rows_.find(group_of_[from]);
       if (rows == rows_.end()) continue;
       const std::vector<int64_t>& shape = network_.tensors[input].type.shape;
-      const std::vector<int> nodes =
-          NodesUpToMeeting(input, kNearRows, [&](const Node& n) { return GoesByRows(network_, n, rows->second); });
-      const bool changes = std::any_of(nodes.begin(), nodes.end(), [&](int n) {
-        return ResultOf(n).type.shape != shape || FindOperator(network_.nodes[n].op)->kind == OperatorKind::kAnchor;
-      });
+      const std::vector<int> nodes = NodesUpToMeeting(
+          input, kNearRows, [&](int n) { return GoesByRows(network_, network_.nodes[n], rows->second); });
+      const bool changes = std::any_of(nodes.begin(), nodes.end(),
+                                       [&](int n) { return ResultOf(n).type.shape != shape || IsAnchor(n); });
       if (!changes || !JoinAll(group_of_[from], nodes)) continue;
       chains_.insert(group_of_[from]);
       return true;
@@ -345,16 +338,13 @@ class Grouper {
   // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there
   // is no such node near.
   std::vector<int> DiamondBehind(int tensor) const {
-    return NodesUpToMeeting(tensor, kNear, [&](const Node& node) {
-      const Operator& op = *FindOperator(node.op);
-      const bool view = op.is_view && op.is_view(ArgsOf(network_, node));
-      return op.kind == OperatorKind::kElementwise && !view &&
-             network_.tensors[node.output].type.shape == network_.tensors[tensor].type.shape;
+    return NodesUpToMeeting(tensor, kNear, [&](int n) {
+      return IsElementwise(n) && !facts_.view[n] && ResultOf(n).type.shape == network_.tensors[tensor].type.shape;
     });
   }
 
   // The same for nodes that a condition holds for, at most so many.
-  std::vector<int> NodesUpToMeeting(int tensor, size_t near, const std::function<bool(const Node&)>& may_join) const {
+  std::vector<int> NodesUpToMeeting(int tensor, size_t near, const std::function<bool(int)>& may_join) const {
     // Each reader takes a place: thousands of them (boxes that each step of a suppression reads) need no looking at.
     if (consumers_[tensor].size() > near || network_.is_output(tensor)) return {};
     std::set<int> open(consumers_[tensor].begin(), consumers_[tensor].end());  // readers to come, ascending
@@ -363,7 +353,7 @@ class Grouper {
       int n = *open.begin();
       open.erase(open.begin());
       const Node& node = network_.nodes[n];
-      if (group_of_[n] >= 0 || !may_join(node)) return {};
+      if (group_of_[n] >= 0 || !may_join(n)) return {};
       diamond.push_back(n);
       if (open.empty()) return diamond;
       if (consumers_[node.output].size() > near || network_.is_output(node.output)) return {};
@@ -378,13 +368,13 @@ class Grouper {
     const auto suits = [this](int n) { return Moves(network_.nodes[n].op) || IsCheap(network_.nodes[n].op); };
     if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), suits))
       return true;
-    bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise;
+    const bool elementwise = IsElementwise(reader);
     bool same_shape = ResultOf(producer.nodes.back()).type.shape == ResultOf(reader).type.shape;
     for (int n : producer.nodes) {
       const std::string& op = network_.nodes[n].op;
       if (IsCheap(op)) continue;
       // Read once at each point: any elementwise function or transpose will do.
-      bool pointwise = FindOperator(op)->kind == OperatorKind::kElementwise || op == "transpose";
+      const bool pointwise = IsElementwise(n) || op == "transpose";
       if (elementwise && same_shape && pointwise) continue;
       if (pointwise && op != "transpose" && IsReadOnceByRows(producer, reader)) continue;
       if (op == "transpose" && (ReadsFewChannels(node) || HasOneRow(reader))) continue;
@@ -421,7 +411,7 @@ class Grouper {
   bool Computes(const Group& group) const {
     return std::any_of(group.nodes.begin(), group.nodes.end(), [&](int n) {
       const std::string& op = network_.nodes[n].op;
-      return FindOperator(op)->kind == OperatorKind::kElementwise && op != "cast" && op != "where";
+      return IsElementwise(n) && op != "cast" && op != "where";
     });
   }
 
@@ -532,11 +522,11 @@ class Grouper {
                      [](const Group& a, const Group& b) { return a.order < b.order; });
   }
 
+  const GroupingFacts& facts_;
   const Network& network_;
   const Ways& ways_;
-  std::vector<std::vector<int>> consumers_;
-  std::vector<int> producer_;
-  std::vector<int> depth_;  // of a node: anchors on the longest way to it
+  const std::vector<std::vector<int>>& consumers_;
+  const std::vector<int>& producer_;
   std::vector<int> group_of_;
   std::vector<Group> groups_;
   std::map<int, Rows> rows_;                   // by group: that its anchor reduces
@@ -546,46 +536,21 @@ class Grouper {
   Grouping result_;
 };
 
-// How many kernels there are, then how many elements they write.
-std::pair<int64_t, int64_t> EffortOf(const Network& network, const Grouping& grouping) {
-  std::pair<int64_t, int64_t> effort;
-  for (const Group& group : grouping.groups) {
-    const int written = group.nodes.empty() ? group.copied : network.nodes[group.nodes.back()].output;
-    ++effort.first;
-    effort.second += network.tensors[written].type.elements();
-  }
-  return effort;
-}
-
-std::vector<int> ConcatsThatCanBeInPlace(const Grouping& grouping) {
-  std::vector<int> nodes;
-  for (const Fork& fork : grouping.forks)
-    if (fork.other == Way::kInPlace) nodes.push_back(fork.node);
-  return nodes;
-}
-
 }  // namespace
 
-Grouping GroupNodes(const Network& network, const Ways& ways) { return Grouper(network, ways).Run(); }
-
-Ways UsualWays(const Network& network) {
-  Ways ways;
-  Grouping best = GroupNodes(network, ways);
-  std::vector<int> open = ConcatsThatCanBeInPlace(best);
-  for (size_t i = 0; i < open.size(); ++i) {
-    const int n = open[i];
-    if (network.nodes[n].inputs.size() < 2) continue;
-    Ways tried = ways;
-    tried[n] = Way::kInPlace;
-    Grouping grouping = GroupNodes(network, tried);
-    if (!(EffortOf(network, grouping) < EffortOf(network, best))) continue;
-    ways = std::move(tried);
-    best = std::move(grouping);
-    // One in place may allow the next one.
-    open = ConcatsThatCanBeInPlace(best);
-    i = std::upper_bound(open.begin(), open.end(), n) - open.begin() - 1;
+GroupingFacts::GroupingFacts(const Network& network)
+    : network(network), consumers(network.Consumers()), producer(network.Producers()), depth(network.nodes.size(), 0) {
+  for (size_t n = 0; n < network.nodes.size(); ++n) {
+    const Node& node = network.nodes[n];
+    const Operator& op = *FindOperator(node.op);
+    kind.push_back(op.kind);
+    view.push_back(op.is_view != nullptr && op.is_view(ArgsOf(network, node)));
+    for (int input : node.inputs)
+      if (producer[input] >= 0) depth[n] = std::max(depth[n], depth[producer[input]]);
+    depth[n] += op.kind == OperatorKind::kAnchor;
   }
-  return ways;
 }
+
+Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways) { return Grouper(facts, ways).Run(); }
 
 }  // namespace diapason

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/graph/network.h"
+#include "compiler/graph/operator.h"
 #include "compiler/tensor/output_place.h"
 
 namespace diapason {
@@ -46,10 +47,20 @@ struct Grouping {
   std::vector<Fork> forks;      // in order of nodes
 };
 
-// kUsual for a concatenation is kKernel.
-Grouping GroupNodes(const Network& network, const Ways& ways);
+// What all groupings of a network ask its nodes: a large one is grouped once for each concatenation. The network is to
+// outlive it, unchanged.
+struct GroupingFacts {
+  explicit GroupingFacts(const Network& network);
+  const Network& network;
+  std::vector<std::vector<int>> consumers;  // by tensor
+  std::vector<int> producer;                // by tensor
+  // By node.
+  std::vector<OperatorKind> kind;
+  std::vector<bool> view;  // needs no kernel
+  std::vector<int> depth;  // anchors on the longest way to it, itself included
+};
 
-// Concatenations in place where that leaves fewer kernels, or as many that write less.
-Ways UsualWays(const Network& network);
+// kUsual for a concatenation is kKernel.
+Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways);
 
 }  // namespace diapason

@@ -9,6 +9,7 @@
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_name.h"
 #include "compiler/graph/task_table.h"
+#include "compiler/graph/usual_ways.h"
 
 namespace diapason {
 namespace {
@@ -54,7 +55,7 @@ std::string NameOf(const Network& network, const Group& group) {
 absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& ways) {
   Partition partition;
   TaskTable table(&partition.tasks);
-  Grouping grouping = GroupNodes(network, ways);
+  Grouping grouping = GroupNodes(GroupingFacts(network), ways);
   for (const Group& group : grouping.groups) {
     ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group));
     table.Assign(subgraph, NameOf(network, group));
@@ -67,7 +68,7 @@ absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& wa
 }
 
 absl::StatusOr<Partition> PartitionNetwork(const Network& network) {
-  return PartitionInWays(network, UsualWays(network));
+  return PartitionInWays(network, UsualWays(GroupingFacts(network)));
 }
 
 }  // namespace diapason

@@ -211,12 +211,20 @@ ValueRange RangeOf(const Array& constant) {
 
 ValueRange RangeOf(const Network& network, const Node& node, const std::vector<ValueRange>& inputs) {
   const DType dtype = network.tensor(node.output).type.dtype;
+  if (node.op == "arg_max" || node.op == "arg_min") {
+    const std::vector<int64_t>& shape = network.tensor(node.inputs[0]).type.shape;
+    const int64_t axis = node.attributes.Int("axis", 0);
+    const auto extent = static_cast<double>(shape[axis < 0 ? axis + static_cast<int64_t>(shape.size()) : axis]);
+    return {ValueRange::Kind::kFinite, 0, extent - 1};
+  }
   ValueRange range = Unchecked(node, inputs);
   if (dtype == DType::kBool) return {ValueRange::Kind::kFinite, 0, 1};
   if (!IsFloat(dtype)) {  // what is out of its type's range wraps
-    const bool fits = range.kind == ValueRange::Kind::kFinite && range.lower >= (dtype == DType::kUint8 ? 0 : -128) &&
-                      range.upper <= 127;
-    return fits ? range : ValueRange::Finite();
+    const bool narrow = dtype == DType::kInt8 || dtype == DType::kUint8;
+    const double most = narrow ? 127 : 1 << 30, least = dtype == DType::kUint8 ? 0 : narrow ? -128 : -most;
+    const bool fits = range.kind == ValueRange::Kind::kFinite && range.lower >= least && range.upper <= most;
+    if (!fits) return ValueRange::Finite();
+    return {range.kind, std::trunc(range.lower), std::trunc(range.upper)};  // a cast cuts off fractions
   }
   if (std::abs(range.lower) < Least(dtype)) range.lower = std::min(range.lower, 0.0);
   if (std::abs(range.upper) < Least(dtype)) range.upper = std::max(range.upper, 0.0);

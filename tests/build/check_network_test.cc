@@ -41,7 +41,8 @@ PackageRequest AddByHand(const Network& network, const Partition& partition, con
 
 class CheckNetworkTest : public ::testing::Test {
  protected:
-  NetworkVerdict Check(const std::string& body, const ReplayOptions& options = {}) {
+  NetworkVerdict Check(const std::string& body, const ReplayOptions& options = {},
+                       const NetworkCheckOptions& check = {.seed = 5, .seeds = 3}) {
     NetworkMaker m;
     const int x = m.In("x", {100});
     const Network network = m.Out({m.Op("add", {x, m.Const("w", {100})}, {}, "y")});
@@ -49,7 +50,7 @@ class CheckNetworkTest : public ::testing::Test {
     const Package package = Package::InMemory(
         "test", std::make_shared<const PackageContents>(AssemblePackage(AddByHand(network, partition, body)).value()));
     const std::unique_ptr<Device> device = OpenDevice(TestTarget(TargetKind::kCpu)).value();
-    const NetworkReferences references = MakeReferences(package, *device, {.seed = 5, .seeds = 3}).value();
+    const NetworkReferences references = MakeReferences(package, *device, check).value();
     const std::unique_ptr<PackageRunner> runner = PackageRunner::Load(package, device.get()).value();
     return CheckRepeatedly(*runner, references, options).value();
   }
@@ -61,6 +62,12 @@ TEST_F(CheckNetworkTest, ARightNetworkIsRunOnAllInputsInTurns) {
   EXPECT_EQ(verdict.runs, 60);
   EXPECT_EQ(verdict.max_abs_error, 0);
   EXPECT_EQ(Check("y[i] = x[i] + w[i];", {.replays = 1000, .most_seconds = 0}).runs, 6);
+}
+
+TEST_F(CheckNetworkTest, ASlowReferenceComputesTwoInputs) {
+  const NetworkVerdict verdict = Check("y[i] = x[i] + w[i];", {.replays = 5}, {.seeds = 3, .most_seconds = 0});
+  EXPECT_TRUE(verdict.ok) << verdict.text;
+  EXPECT_EQ(verdict.runs, 10);
 }
 
 TEST_F(CheckNetworkTest, AWrongNumberIsTold) {

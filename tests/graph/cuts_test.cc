@@ -205,6 +205,25 @@ TEST(Cuts, TheNetworkIsGroupedAsOftenForManyForksAsForFew) {
   EXPECT_EQ(groupings_of(500), few);
 }
 
+// Four branches that a concatenation joins, again and again: each in place by itself, all found at once.
+TEST(Cuts, TheEffortDoesNotGrowWithTheNumberOfConcatenations) {
+  const auto cuts_of = [](int blocks) {
+    GraphBuilder b;
+    int x = b.In({1, 4, 4, 4});
+    for (int block = 0; block < blocks; ++block) {
+      std::vector<int> parts;
+      for (int branch = 0; branch < 4; ++branch)
+        parts.push_back(b.Op("sigmoid", {b.Conv(x, 4, 1, 1 + branch % 2 * 2)}));
+      x = b.Concat(parts, 1);
+    }
+    return FindCuts(b.Out({x})).value();
+  };
+  const Cuts few = cuts_of(20), many = cuts_of(200);
+  EXPECT_EQ(few.usual.size(), 20u);
+  EXPECT_EQ(many.usual.size(), 200u);
+  EXPECT_EQ(many.groupings, few.groupings);
+}
+
 TEST(Cuts, PlainNetworksHaveOneWay) {
   EXPECT_THAT(FindCuts(LoadOptimized("mobilenet", {}).value())->boundaries, IsEmpty());
 }

@@ -163,7 +163,7 @@ TEST(Groups, OfALongChainAreSeveral) {
   int x = b.In({4});
   for (int n = 0; n < 1000; ++n) x = b.Op("neg", {b.Op("exp", {x})});
   const Network n = b.Out({x});
-  const Grouping grouping = GroupNodes(n, {});
+  const Grouping grouping = GroupNodes(GroupingFacts(n), {});
   EXPECT_EQ(grouping.groups.size(), 16u);
   for (const Group& group : grouping.groups) EXPECT_LE(group.nodes.size(), 128u);
 }
@@ -174,7 +174,7 @@ TEST(Groups, OfSquaresOfSquaresAreSeveral) {
   int x = b.In({4});
   for (int n = 0; n < 60; ++n) x = b.Op("mul", {x, x});
   const Network n = b.Out({x});
-  EXPECT_EQ(GroupNodes(n, {}).groups.size(), 7u);
+  EXPECT_EQ(GroupNodes(GroupingFacts(n), {}).groups.size(), 7u);
   ExpectSameResults(n, n);
 }
 

@@ -391,6 +391,20 @@ std::vector<ValueCase> SamplingCases() {
        {Counting({1, 1, 2, 2}), F({1, 4}, {0, 0, 1, 1}), I({1}, {0})},
        {{"size", Ints{1, 1}}, {"samples", int64_t{1}}, {"half_pixel", int64_t{0}}},
        F({1, 1, 1, 1}, {2.5f})},
+      // Of 4 points of a side 4 samples, at 0.5, 1.5, 2.5 and the last point: 1.875 in the mean.
+      {"roi_align_of_as_many_samples_as_points",
+       "roi_align",
+       {Counting({1, 1, 4, 4}), F({1, 4}, {0, 0, 4, 4}), I({1}, {0})},
+       {{"size", Ints{1, 1}}, {"samples", int64_t{0}}, {"half_pixel", int64_t{0}}},
+       F({1, 1, 1, 1}, {10.375f})},
+      // Rows at -1.5 (outside: 0) and -0.5 (the border), then 0.5 and 1.5; columns at all four of these. The second
+      // region is of the second image, the third of no extent.
+      {"roi_align_of_samples_outside",
+       "roi_align",
+       {Counting({2, 1, 4, 4}), F({3, 4}, {-1.5f, -1.5f, 2.5f, 2.5f, 0.5f, 0.5f, 0.75f, 0.75f, 1, 1, 1, 3}),
+        I({3}, {0, 1, 0})},
+       {{"size", Ints{2, 1}}, {"samples", int64_t{0}}},
+       F({3, 1, 2, 1}, {0.625f, 4.25f, 17.375f, 17.875f, 0, 0})},
   };
 }
 
@@ -618,6 +632,10 @@ TEST(Operators, SayWhatIsWrongWithTheirInputs) {
        {I({1}, {1}, DType::kInt8), F({}, {1}), I({}, {1}, DType::kUint8)},
        {},
        "node 'dequantize' (dequantize): the zero point must be int8, not uint8"},
+      {"roi_align",
+       {Counting({1, 1, 2, 2}), F({1, 4}, {0, 0, 1, 1}), I({1}, {0})},
+       {{"size", Ints{1, 1}}, {"samples", int64_t{0}}, {"mode", std::string("max")}},
+       "node 'roi_align' (roi_align): samples=0, as many as a region is large, is for mode avg"},
   };
   for (const ErrorCase& c : cases) {
     auto got = EvaluateOperator(c.op, c.inputs, c.attributes);

@@ -82,13 +82,42 @@ TEST(Padding, RowsOfAClassifierAreApart) {
   EXPECT_EQ(Prove(make, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
 }
 
+// The root of a sum of squares, as LpPool is read, and where maxima are.
+TEST(Padding, ImagesAreApartInPools) {
+  for (const char* volume : {"", "3d"}) {
+    const bool deep = *volume != '\0';
+    const auto image = [deep](int64_t batch) { return deep ? Ints{batch, 2, 3, 4, 5} : Ints{batch, 2, 4, 5}; };
+    const Attributes window({{"kernel", deep ? Ints{2, 2, 2} : Ints{2, 2}}});
+    const std::string suffix = volume;
+    const Make make = [=](int64_t batch) {
+      GraphBuilder b;
+      const int x = b.In(image(batch));
+      return b.Out({b.Op("sqrt", {b.Op("sum_pool" + suffix, {b.Op("mul", {x, x})}, window)}),
+                    b.Op("max_pool" + suffix, {x}, window), b.Op("max_pool" + suffix + "_indices", {x}, window)});
+    };
+    ExpectHarmless(make);
+    const auto proven = Prove(make, {});
+    ASSERT_TRUE(proven.ok()) << proven.status();
+    for (const auto& axes : proven->outputs) EXPECT_EQ(axes, (std::vector<GrowingAxis>{{0, 1}}));
+    EXPECT_EQ(WhyNot([=](int64_t height) {
+                GraphBuilder b;
+                Ints shape = image(2);
+                shape[shape.size() - 2] = height;
+                return b.Out({b.Op("sum_pool" + suffix, {b.In(shape)}, {{"kernel", Ints(deep ? 3 : 2, 1)}})});
+              }),
+              "node 'sum_pool" + suffix + "_0' (sum_pool" + suffix +
+                  ") combines values along 'batch', those of padding included");
+  }
+}
+
 // As Mask R-CNN has them for the boxes that were found.
 TEST(Padding, RegionsAreReadApart) {
   const auto make = [](int64_t images, int64_t regions) {
     GraphBuilder b;
     const int x = b.In({images, 2, 5, 5}), corners = b.In({regions, 4});
     const int of = b.n.AddConstant("of", Array(DType::kInt64, {regions}));
-    return b.Out({b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{2}}})});
+    return b.Out({b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{2}}}),
+                  b.Op("roi_align", {x, corners, of}, {{"size", Ints{2, 2}}, {"samples", int64_t{0}}})});
   };
   ExpectHarmless([&](int64_t n) { return make(1, n); });
   EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3); }),
@@ -350,6 +379,36 @@ TEST(Padding, FixedPlacesMustBeRealAtEverySize) {
   const std::string refused = "node 'gather_0' (gather) takes elements from places on 'seq' that may be padding";
   EXPECT_EQ(WhyNot(take(3), kSequence), refused);
   EXPECT_EQ(WhyNot(take(-1), kSequence), refused);
+}
+
+// The mask of each box's class, as the older exporter of PyTorch writes x[arange(n), labels].
+TEST(Padding, AnElementOfTheOwnRowMayBeChosen) {
+  const auto make = [](int64_t n, int64_t step, int64_t classes) {
+    GraphBuilder b;
+    const int masks = b.Op("reshape", {b.In({n, 4, 3})}, {{"shape", Ints{4 * n, 3}}});
+    Array rows(DType::kInt64, {n});
+    for (int64_t i = 0; i < n; ++i) rows.set_int(i, step * i);
+    const int label = b.Op("arg_max", {b.In({n, classes})}, {{"axis", int64_t{1}}});
+    const int index = b.Op("add", {b.Op("reshape", {label}, {{"shape", Ints{n}}}), b.n.AddConstant("rows", rows)});
+    return b.Out({b.Op("gather", {masks, index})});
+  };
+  ExpectHarmless([&](int64_t n) { return make(n, 4, 4); });
+  EXPECT_EQ(Prove([&](int64_t n) { return make(n, 4, 4); }, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
+  const std::string refused = "node 'gather_4' (gather) takes elements from places on 'batch' that may be padding";
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 3, 4); }), refused);  // of other rows
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 4, 5); }), refused);  // of the next row, sometimes
+  const auto wraps = [](int64_t n) {
+    GraphBuilder b;
+    Array rows(DType::kInt64, {n});
+    for (int64_t i = 0; i < n; ++i) rows.set_int(i, 100 * i);
+    const int label = b.Op("arg_max", {b.In({n, 4})}, {{"axis", int64_t{1}}});
+    const int index = b.Op("add", {b.Op("reshape", {label}, {{"shape", Ints{n}}}), b.n.AddConstant("rows", rows)});
+    const int narrow = b.Op("cast", {index}, {{"to", std::string("int8")}});
+    const int wide = b.Op("cast", {narrow}, {{"to", std::string("int64")}});
+    return b.Out({b.Op("gather", {b.In({100 * n}), wide})});
+  };
+  EXPECT_EQ(WhyNot(wraps),  // 100 * 2 is no int8
+            "node 'gather_5' (gather) takes elements from places on 'batch' that may be padding");
 }
 
 }  // namespace

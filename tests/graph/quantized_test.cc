@@ -142,6 +142,16 @@ TEST(FuseQuantized, MovesAndMaximaStayInIntegers) {
   for (const Node& node : after.nodes) EXPECT_EQ(after.tensor(node.output).type.dtype, DType::kUint8) << node.op;
 }
 
+// A squeeze that names no axes takes those of the tensor, of which the scale has more.
+TEST(FuseQuantized, AScaleOfEachRowIsSqueezedAsTheTensorIs) {
+  for (int64_t columns : {3, 5}) {
+    QuantizedBuilder b;
+    const int x = b.Dequantize(b.Bytes({1, 3, columns, 1}), b.Scale({0.02f, 0.1f, 0.5f}, {1, 3, 1, 1}));
+    const Network after = Fused(b.Out({b.Op("squeeze", {x})}));
+    EXPECT_EQ(after.tensor(after.outputs[0]).type.shape, (Ints{3, columns}));
+  }
+}
+
 TEST(FuseQuantized, WhatIsNotExactStaysFloat) {
   const auto product = [](const std::function<int(QuantizedBuilder&)>& left, int64_t depth) {
     QuantizedBuilder b;

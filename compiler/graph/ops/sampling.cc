@@ -229,7 +229,10 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireRank(args, 0, 4));
   const std::vector<int64_t> size = args.attributes->Ints("size", {});
   const std::vector<int64_t>&rois = args.inputs[1].shape, &of = args.inputs[2].shape;
-  const bool positive = size.size() == 2 && size[0] >= 1 && size[1] >= 1 && args.attributes->Int("samples", 0) >= 1;
+  const int64_t samples = args.attributes->Int("samples", 0);
+  if (samples == 0 && args.attributes->String("mode", "avg") != "avg")
+    return absl::InvalidArgumentError("samples=0, as many as a region is large, is for mode avg");
+  const bool positive = size.size() == 2 && size[0] >= 1 && size[1] >= 1 && samples >= 0;
   if (positive && rois.size() == 2 && rois[1] == 4 && of == std::vector<int64_t>{rois[0]} &&
       args.inputs[1].dtype == args.inputs[0].dtype && !IsFloat(args.inputs[2].dtype)) {
     return TensorType{args.inputs[0].dtype, {rois[0], args.inputs[0].shape[1], size[0], size[1]}};
@@ -239,21 +242,37 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
                                                  ", or a size is not positive"));
 }
 
-// Where the samples of all regions lie on one axis (0: rows), as a stage [regions, bins, samples]; -1 for those
-// outside. Each place is read for all channels and all places of the other axis: too often to be computed there.
+// One axis (0: rows) of a region.
+struct RoiSide {
+  Expr start, length;
+};
+
+RoiSide RoiSideOf(DagBuilder& b, const OperatorArgs& args, int rois, const Expr& region, int axis) {
+  const bool half = args.attributes->Int("half_pixel", 1) != 0;
+  const double scale = args.attributes->Float("scale", 1);
+  const auto corner = [&](int k) {
+    const Expr at = Wide(b, rois, {region, IntImm(k)});
+    return Sub(Mul(at, Number(scale, at->dtype)), Number(half ? 0.5 : 0, at->dtype));
+  };
+  const Expr start = corner(1 - axis), end = corner(3 - axis);
+  return {start, half ? Sub(end, start) : Max(Sub(end, start), Number(1, start->dtype))};
+}
+
+// The batch element of a region.
+Expr RoiImage(DagBuilder& b, int of, const Expr& region, int64_t images) {
+  if (images == 1) return IntImm(0);
+  return Min(Max(diapason::Cast(DType::kInt64, Raw(b, of, {region})), IntImm(0)), IntImm(images - 1));
+}
+
+// Where the samples of all regions lie on one axis, as a stage [regions, bins, samples]; -1 for those outside. Each
+// place is read for all channels and all places of the other axis: too often to be computed there.
 int EmitRoiPlaces(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
   const Attributes& a = *args.attributes;
   const int64_t bins = a.Ints("size", {})[axis], samples = a.Int("samples", 1);
-  const bool half = a.Int("half_pixel", 1) != 0;
-  const double scale = a.Float("scale", 1), extent = static_cast<double>(args.inputs[0].shape[2 + axis]);
+  const double extent = static_cast<double>(args.inputs[0].shape[2 + axis]);
   return b.Compute(axis == 0 ? "rows" : "columns", {args.output.shape[0], bins, samples}, [&](const Vars& i) {
-    const auto corner = [&](int k) {
-      const Expr at = Wide(b, rois, {i[0], IntImm(k)});
-      return Sub(Mul(at, Number(scale, at->dtype)), Number(half ? 0.5 : 0, at->dtype));
-    };
-    const Expr start = corner(1 - axis), end = corner(3 - axis);
+    const auto [start, length] = RoiSideOf(b, args, rois, i[0], axis);
     const DType type = start->dtype;
-    const Expr length = half ? Sub(end, start) : Max(Sub(end, start), Number(1, type));
     const Expr bin = Mul(length, Number(1.0 / static_cast<double>(bins), type));
     const Expr step =
         Mul(Add(diapason::Cast(type, i[2]), Number(0.5, type)), Number(1.0 / static_cast<double>(samples), type));
@@ -264,13 +283,54 @@ int EmitRoiPlaces(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
   });
 }
 
+// What each point of the image on one axis counts in the mean of a bin whose ceil(bin) samples are spread evenly, as a
+// stage [regions, bins, points]. Two samples are more than half a point apart, so that at most four lie within one
+// point of any; which is the first of these follows from its place, give or take a rounding error: six are looked at.
+int EmitRoiWeights(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
+  const int64_t bins = args.attributes->Ints("size", {})[axis], points = args.inputs[0].shape[2 + axis];
+  const double last = static_cast<double>(points - 1);
+  auto term = [&](const Vars& i, const Vars& r) {
+    const auto [start, length] = RoiSideOf(b, args, rois, i[0], axis);
+    const DType type = start->dtype;
+    const Expr bin = Div(length, Number(static_cast<double>(bins), type));
+    const Expr count = Max(Call("ceil", {bin}), Number(1, type)), step = Div(bin, count);
+    const Expr begin = Add(start, Mul(bin, diapason::Cast(type, i[1]))), point = diapason::Cast(type, i[2]);
+    const Expr before = Div(Sub(Sub(point, Number(1, type)), begin), step);
+    const Expr first = Max(Sub(Call("ceil", {Sub(before, Number(0.5, type))}), Number(1, type)), Number(0, type));
+    const Expr sample = Add(first, diapason::Cast(type, r[0]));
+    const Expr place = Add(begin, Mul(Add(sample, Number(0.5, type)), step));
+    // Up to one point outside counts as the border.
+    const Expr away = Sub(Min(Max(place, Number(0, type)), Number(last, type)), point);
+    const Expr share = Sub(Number(1, type), Max(away, Sub(Number(0, type), away)));
+    const Expr counts = And({Lt(Number(0, type), bin), Lt(sample, count), Between(place, -1, last + 1)});
+    return Select(counts, Div(Max(share, Number(0, type)), count), Number(0, type));
+  };
+  return b.Reduce(axis == 0 ? "row_weights" : "column_weights", {args.output.shape[0], bins, points}, {6},
+                  Combiner::kSum, term);
+}
+
+// The number of samples is one of the run: rows, then columns, are summed with their weights.
+int EmitAdaptiveRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  const std::vector<int64_t>&x = args.inputs[0].shape, &y = args.output.shape;
+  const int rows = EmitRoiWeights(b, args, stages[1], 0), columns = EmitRoiWeights(b, args, stages[1], 1);
+  const int across =
+      b.Reduce("bins_of_rows", {y[0], x[1], y[2], x[3]}, {x[2]}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+        return Mul(Wide(b, rows, {i[0], i[2], r[0]}),
+                   Wide(b, stages[0], {RoiImage(b, stages[2], i[0], x[0]), i[1], r[0], i[3]}));
+      });
+  return b.Reduce("roi_align", y, {x[3]}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(Wide(b, across, {i[0], i[1], i[2], r[0]}), Wide(b, columns, {i[0], i[3], r[0]}));
+  });
+}
+
 // The two points around each sample on each axis are reduced over, as the samples are.
 int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const Attributes& a = *args.attributes;
   const std::vector<int64_t>& x = args.inputs[0].shape;
   const int64_t samples = a.Int("samples", 1);
-  const bool largest = a.String("mode", "avg") == "max";
   b.stage(stages[2]).valid_max = x[0] - 1;
+  if (samples == 0) return EmitAdaptiveRoiAlign(b, args, stages);
+  const bool largest = a.String("mode", "avg") == "max";
   const int places[] = {EmitRoiPlaces(b, args, stages[1], 0), EmitRoiPlaces(b, args, stages[1], 1)};
   auto tap = [&](const Vars& i, const Vars& r) {
     const Expr batch = Min(Max(diapason::Cast(DType::kInt64, Raw(b, stages[2], {i[0]})), IntImm(0)), IntImm(x[0] - 1));

@@ -67,7 +67,24 @@ absl::StatusOr<bool> PaddingFacts::TakeNode(size_t n) {
   // Where nothing is padded, what is finite without padding is what it is with it.
   const bool finite = std::all_of(ranges.begin(), ranges.end(), [](const ValueRange& r) { return r.finite(); });
   if (!grows && finite && !range.finite()) range = ValueRange::Finite();
+  facts_[node.output].place = PlaceOfResult(node);
   return grows;
+}
+
+// Copies, and the sum with a tensor whose bounds are known, in a type that holds all indices.
+std::optional<PlaceInRow> PaddingFacts::PlaceOfResult(const Node& node) const {
+  const DType type = network_.tensor(node.output).type.dtype;
+  if (type != DType::kInt32 && type != DType::kInt64) return std::nullopt;
+  if (node.op == "cast" || node.op == "identity") return facts_[node.inputs[0]].place;
+  if (node.op != "add") return std::nullopt;
+  const int first = facts_[node.inputs[0]].place.has_value() ? 0 : 1;
+  const PaddingFact &placed = facts_[node.inputs[first]], &other = facts_[node.inputs[1 - first]];
+  if (!placed.place.has_value() || other.place.has_value()) return std::nullopt;
+  PlaceInRow sum = *placed.place;
+  sum.axis += facts_[node.output].blocks.size() - placed.blocks.size();
+  sum.lower += other.range.lower;
+  sum.upper += other.range.upper;
+  return sum;
 }
 
 absl::StatusOr<std::vector<GrowingAxis>> PaddingFacts::TakeOutput(size_t output) {
@@ -111,6 +128,7 @@ absl::Status PaddingFacts::Match(int tensor, int twin) {
   RETURN_IF_ERROR(CompareConstants(own, *twin_network_.tensor(twin).data, fact.blocks));
   fact.uniform = UniformValue(*own.data);
   fact.range = RangeOf(*own.data);
+  fact.place = PlaceOfConstant(*own.data, fact.blocks);
   for (size_t d = 0; d < fact.blocks.size(); ++d)
     if (fact.blocks[d] > 0) fact.padded[d] = PaddedValueOf(*own.data, fact.blocks, d, question_.least);
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/padding.h"
+#include "compiler/graph/padding/place_in_row.h"
 #include "compiler/graph/padding_values.h"
 #include "compiler/graph/value_range.h"
 
@@ -29,6 +30,7 @@ struct PaddingFact {
   std::vector<PaddedValue> padded;  // by axis; of those that grow
   ValueRange range;
   std::optional<double> uniform;  // of a constant
+  std::optional<PlaceInRow> place;
 };
 
 // Facts of the first network's tensors, gathered node by node while its twin, the other network, is shown to be the
@@ -70,6 +72,7 @@ class PaddingFacts {
   absl::Status Match(int tensor, int twin);
   absl::Status CompareConstants(const Tensor& tensor, const Array& other, const RowBlocks& blocks) const;
   absl::Status CompareNodes(const Node& node, const Node& twin) const;
+  std::optional<PlaceInRow> PlaceOfResult(const Node& node) const;
 
   const PaddingQuestion& question_;
   Network network_, twin_network_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -124,14 +125,20 @@ absl::Status FollowSlice(PaddingFacts& facts, const Node& node, const Node& twin
   return absl::OkStatus();
 }
 
-// Fails unless indices into an axis that grows by `block` are constant, and those at real places point to real
-// elements. Returns for each axis of the indices whether every element points to its own place there. Where indices
-// have several components, only that one is looked at.
+// Fails unless indices into an axis that grows by `block` are constant or places in their own rows, and those at real
+// places point to real elements. Returns for each axis of the indices whether every element points to its own place
+// there. Where indices have several components, only that one is looked at.
 absl::StatusOr<std::vector<bool>> CheckPlaces(const PaddingFacts& facts, const Node& node, int64_t components,
                                               int64_t component, int64_t block) {
   const Tensor& indices = facts.network().tensor(node.inputs[1]);
-  if (!indices.constant()) return MayBePadding(facts, node);
   const RowBlocks& blocks = facts.of(node.inputs[1]).blocks;
+  if (!indices.constant()) {
+    const std::optional<PlaceInRow>& place = facts.of(node.inputs[1]).place;
+    if (components != 1 || !place.has_value() || !place->IsOfRowsOf(block)) return MayBePadding(facts, node);
+    std::vector<bool> own_row(blocks.size(), false);
+    own_row[place->axis] = true;
+    return own_row;
+  }
   const Array& values = *indices.data;
   std::vector<int64_t> index(values.shape.size(), 0);
   std::vector<bool> own_place(values.shape.size(), true);
@@ -225,13 +232,15 @@ absl::Status FollowGatherElements(PaddingFacts& facts, const Node& node, const N
 
 const std::map<std::string, PaddingRule>& PaddingRulesOfMoves() {
   static const auto& rules = *new std::map<std::string, PaddingRule>{
-      {"avg_pool", FollowRows},       {"avg_pool3d", FollowRows},
-      {"concat", FollowConcat},       {"conv2d", FollowRows},
-      {"conv3d", FollowRows},         {"conv_transpose", FollowRows},
-      {"gather", FollowGather},       {"gather_elements", FollowGatherElements},
-      {"gather_nd", FollowGatherNd},  {"max_pool", FollowRows},
-      {"max_pool3d", FollowRows},     {"pad", FollowPad},
-      {"roi_align", FollowRegions},   {"slice", FollowSlice},
+      {"avg_pool", FollowRows},         {"avg_pool3d", FollowRows},
+      {"sum_pool", FollowRows},         {"sum_pool3d", FollowRows},
+      {"max_pool_indices", FollowRows}, {"max_pool3d_indices", FollowRows},
+      {"concat", FollowConcat},         {"conv2d", FollowRows},
+      {"conv3d", FollowRows},           {"conv_transpose", FollowRows},
+      {"gather", FollowGather},         {"gather_elements", FollowGatherElements},
+      {"gather_nd", FollowGatherNd},    {"max_pool", FollowRows},
+      {"max_pool3d", FollowRows},       {"pad", FollowPad},
+      {"roi_align", FollowRegions},     {"slice", FollowSlice},
       {"transpose", FollowTranspose},
   };
   return rules;

@@ -204,15 +204,22 @@ class QuantizedFuser {
     return true;
   }
 
-  // The parameter as it broadcasts to what a view makes of the tensor; nothing where that cannot be said.
-  static ZeroPoint Moved(const Node& node, const ZeroPoint& parameter, size_t rank) {
+  // The parameter as it broadcasts to what a view makes of a tensor of that shape; nothing where that cannot be said.
+  static ZeroPoint Moved(const Node& node, const ZeroPoint& parameter, const std::vector<int64_t>& shape) {
     if (!parameter || parameter->elements() == 1) return parameter;
-    if (parameter->shape.size() != rank) return nullptr;
+    if (parameter->shape.size() != shape.size()) return nullptr;
+    Attributes attributes = node.attributes;
+    if (node.op == "squeeze" && !attributes.has("axes")) {  // those of the tensor: the parameter has more of extent 1
+      std::vector<int64_t> axes;
+      for (size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] == 1) axes.push_back(static_cast<int64_t>(d));
+      attributes.Set("axes", std::move(axes));
+    }
     absl::StatusOr<Array> moved = absl::InternalError("");
     if (node.op == "transpose" || node.op == "unsqueeze" || node.op == "squeeze") {
       Network one;
       const int x = one.AddConstant("x", *parameter);
-      if (const auto id = one.AddNode(node.op, {x}, node.attributes);
+      if (const auto id = one.AddNode(node.op, {x}, std::move(attributes));
           id.ok() && FoldConstants(one).ok() && one.tensor(*id).constant())
         return one.tensor(*id).data;
     }
@@ -222,10 +229,10 @@ class QuantizedFuser {
   // Moving integers is moving what they stand for; the largest of some is that of what they stand for.
   bool Move(const Node& node) {
     const State& from = states_[node.inputs[0]];
-    const size_t rank = from_.tensor(node.inputs[0]).type.shape.size();
+    const std::vector<int64_t>& shape = from_.tensor(node.inputs[0]).type.shape;
     State& state = states_[node.output];
     if (from.sum) {
-      const auto scale = Moved(node, std::make_shared<const Array>(from.sum->scale), rank);
+      const auto scale = Moved(node, std::make_shared<const Array>(from.sum->scale), shape);
       if (!scale || node.op == "max_pool") return false;
       state.sum =
           ScaledSum{Op(node.op, {from.sum->sum}, node.name, node.attributes), *scale, from.sum->low, from.sum->high};
@@ -233,7 +240,7 @@ class QuantizedFuser {
     }
     if (!from.quantized) return false;
     const Dequantized& d = *from.quantized;
-    const ZeroPoint scale = Moved(node, d.scale, rank), zero = Moved(node, d.zero, rank);
+    const ZeroPoint scale = Moved(node, d.scale, shape), zero = Moved(node, d.zero, shape);
     if (!scale || (d.zero && !zero) || (node.op == "max_pool" && !d.whole())) return false;
     absl::StatusOr<int> q = to_.AddNode(node.op, {d.q}, node.attributes, node.name);
     if (!q.ok()) return false;

@@ -284,6 +284,49 @@ TEST(Opsets, HardmaxHasNoOneWhereNanComesFirst) {
   }
 }
 
+// As in ONNX Runtime: a slope that is no finite number changes negative elements alone.
+TEST(Opsets, SlopesOfPReluCountForNegativeElementsAlone) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  for (float slope : {kNan, kInfinity, 0.5f}) {
+    ModelBuilder model(16);
+    model.Input("x", {5}).Initializer("slope", Floats({1}, {slope}));
+    auto network = model.Node("PRelu", {"x", "slope"}, {"y"}).Output("y").Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    auto outputs = EvaluateNetwork(*network, {Floats({5}, {-2, 0, 2, kNan, kInfinity})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Array &got = (*outputs)[0], want = Floats({5}, {-2 * slope, 0, 2, kNan, kInfinity});
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_TRUE(std::isnan(want.at(i)) ? std::isnan(got.at(i)) : got.at(i) == want.at(i)) << slope << " " << i;
+  }
+}
+
+// As in ONNX Runtime, where ONNX would have a scale of 0.
+TEST(Opsets, ZerosAreQuantizedByAScaleOfOne) {
+  ModelBuilder model(11);
+  model.Input("x", {3}).Node("DynamicQuantizeLinear", {"x"}, {"q", "scale", "zero"});
+  auto network = model.Output("q", DType::kUint8).Output("scale").Output("zero", DType::kUint8).Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  auto outputs = EvaluateNetwork(*network, {Floats({3}, {0, 0, 0})});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[1].at(0), 1);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ((*outputs)[0].int_at(i), 0);
+  EXPECT_EQ((*outputs)[2].int_at(0), 0);
+}
+
+// log(e^-0.432 + e^-1.116): the logarithm of what is left and -0.432 differ by 0.02.
+TEST(Opsets, LogarithmsOfSumsOfHalvesAreTakenInFloat32) {
+  Array x(DType::kFloat16, {2});
+  x.set(0, -0.43212890625);
+  x.set(1, -1.1162109375);
+  ModelBuilder model(13);
+  model.Input("x", {2}, DType::kFloat16).Node("ReduceLogSumExp", {"x"}, {"y"}, {{"keepdims", int64_t{0}}});
+  auto network = model.Output("y", DType::kFloat16).Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  auto outputs = EvaluateNetwork(*network, {x});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_NEAR((*outputs)[0].at(0), std::log(std::exp(-0.43212890625) + std::exp(-1.1162109375)), 2e-5);
+}
+
 TEST(Opsets, ConstantsComeInAllForms) {
   struct Form {
     const char* attribute;

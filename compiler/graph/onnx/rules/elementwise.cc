@@ -177,15 +177,14 @@ absl::Status ImportPow(NodeImporter& node) {
   return absl::OkStatus();
 }
 
-// max(x, 0) + slope * min(x, 0).
+// The slope counts for negative x alone, so that one of NaN or infinity changes no other.
 absl::Status ImportPRelu(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(ImportValue slope, node.Input(1));
   ImportValue zero = KnownValue(Array(x->type.dtype, {}), node.node().name);
-  ASSIGN_OR_RETURN(ImportValue positive, node.Add("relu", {x}));
-  ASSIGN_OR_RETURN(ImportValue negative, node.Add("minimum", {x, zero}));
-  ASSIGN_OR_RETURN(ImportValue scaled, node.Add("mul", {negative, slope}));
-  return node.Emit("add", {positive, scaled});
+  ASSIGN_OR_RETURN(ImportValue negative, node.Add("less", {x, zero}));
+  ASSIGN_OR_RETURN(ImportValue scaled, node.Add("mul", {x, slope}));
+  return node.Emit("where", {negative, scaled, x});
 }
 
 // By bits: to the left or to the right.

@@ -1,5 +1,6 @@
 // Images moved, sampled and put together.
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -69,12 +70,14 @@ absl::Status RoiAlign(NodeImporter& node) {
   const std::string transformation =
       node.opset() < 16 ? "output_half_pixel" : node.String("coordinate_transformation_mode", "half_pixel");
   const std::string mode = node.String("mode", "avg");
-  if (samples < 1) {
+  if (samples == 0 && mode == "max") {
     return absl::InvalidArgumentError(
-        "sampling_ratio=0 takes as many samples as a region is large, which is known only when the network runs: 1 and "
-        "more are supported");
+        "sampling_ratio=0 takes as many samples as a region is large, which is known only when the network runs: mode "
+        "avg "
+        "supports that, mode max does not");
   }
-  if (samples > 64) return absl::InvalidArgumentError(absl::StrCat("sampling_ratio cannot be ", samples));
+  if (samples < 0 || samples > 64)
+    return absl::InvalidArgumentError(absl::StrCat("sampling_ratio cannot be ", samples));
   if (mode != "avg" && mode != "max")
     return absl::InvalidArgumentError(absl::StrCat("mode must be avg or max, not '", mode, "'"));
   if (transformation != "half_pixel" && transformation != "output_half_pixel") {
@@ -150,7 +153,7 @@ absl::Status CenterCropPad(NodeImporter& node) {
 }
 
 // By Laplace's expansion.
-ImportValue Determinant(Composer& c, const ImportValue& x) {
+ImportValue SmallDeterminant(Composer& c, const ImportValue& x) {
   const int64_t rank = RankOf(x), n = x->type.shape.back();
   if (n == 1) return c.Squeeze(x, {rank - 2, rank - 1});
   ImportValue sum;
@@ -164,21 +167,52 @@ ImportValue Determinant(Composer& c, const ImportValue& x) {
       minor = c.Concat({c.Slice(below, rank - 1, 0, j), c.Slice(below, rank - 1, j + 1, n)}, rank - 1);
     }
     ImportValue head = c.Squeeze(c.Slice(c.Slice(x, rank - 2, 0, 1), rank - 1, j, j + 1), {rank - 2, rank - 1});
-    ImportValue term = c.Mul(head, Determinant(c, minor));
+    ImportValue term = c.Mul(head, SmallDeterminant(c, minor));
     sum = !sum ? term : j % 2 == 0 ? c.Add(sum, term) : c.Sub(sum, term);
   }
   return sum;
 }
 
+// Eliminates the first column of matrices by its largest element, and multiplies `product` by that, with the sign of
+// the exchange of rows. What is left moves up and left; zeros follow it, so that all steps are the same task.
+void EliminateColumn(Composer& c, ImportValue& x, ImportValue& product) {
+  const int64_t rank = RankOf(x), n = x->type.shape.back(), row = rank - 2, column = rank - 1;
+  ImportValue place = c.Op("arg_max", {c.Op("abs", {c.Slice(x, column, 0, 1)})}, {{"axis", row}});
+  Ints along = x->type.shape;
+  along[row] = 1;
+  ImportValue top = c.Op("gather_elements", {x, c.Expand(place, along)}, {{"axis", row}});
+  Ints numbers(n - 1);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  ImportValue exchanged = c.Op("equal", {c.Reshape(c.Indices(numbers), {n - 1, 1}), place});
+  ImportValue below = c.Op("where", {exchanged, c.Slice(x, row, 0, 1), c.Slice(x, row, 1, n)});
+  ImportValue pivot = c.Slice(top, column, 0, 1);
+  // Of a column of zeros nothing is to be eliminated.
+  ImportValue divisor = c.Op("where", {c.Op("equal", {pivot, c.Scalar(0, x)}), c.Scalar(1, x), pivot});
+  ImportValue share = c.Div(c.Slice(below, column, 0, 1), divisor);
+  ImportValue rest = c.Sub(c.Slice(below, column, 1, n), c.Mul(share, c.Slice(top, column, 1, n)));
+  ImportValue stays = c.Op("equal", {place, c.Indices({0})});
+  product = c.Mul(product, c.Op("where", {stays, pivot, c.Op("neg", {pivot})}));
+  Ints pads(2 * rank, 0);
+  pads[rank + row] = pads[rank + column] = 1;
+  x = c.Op("pad", {rest}, {{"pads", pads}});
+}
+
+constexpr int64_t kMaxDeterminantRows = 64;
+
 absl::Status Det(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   const Ints& s = x->type.shape;
-  if (s.size() < 2 || s[s.size() - 1] != s[s.size() - 2] || s.back() > 4) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its input is ", x->type.ToString(), ": square matrices of up to 4 rows are supported"));
+  if (s.size() < 2 || s[s.size() - 1] != s[s.size() - 2] || s.back() > kMaxDeterminantRows) {
+    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ": square matrices of up to ",
+                                                   kMaxDeterminantRows, " rows are supported"));
   }
-  return c.Finish(Determinant(c, x));
+  if (s.back() <= 4) return c.Finish(SmallDeterminant(c, x));
+  const DType type = x->type.dtype;
+  if (type == DType::kFloat16 || type == DType::kBfloat16) x = c.Cast(x, DType::kFloat32);
+  ImportValue product = c.Scalar(1, x);
+  for (int64_t step = 0; step < s.back() && c.ok(); ++step) EliminateColumn(c, x, product);
+  return c.Finish(c.Cast(c.Squeeze(product, {RankOf(x) - 2, RankOf(x) - 1}), type));
 }
 
 // The maxima where they were, zeros elsewhere; positions count in the shape that the pool had.

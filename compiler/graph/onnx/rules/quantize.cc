@@ -126,11 +126,11 @@ absl::Status DynamicQuantizeLinear(NodeImporter& node) {
   ImportValue low = c.Op("minimum", {c.Op("reduce_min", {x}, all), none});
   ImportValue high = c.Op("maximum", {c.Op("reduce_max", {x}, all), none});
   ImportValue scale = c.Div(c.Sub(high, low), steps);
-  // A tensor of zeros has no range: any scale will do.
+  // A tensor of zeros has no range: any scale will do, and ONNX Runtime says 1.
   ImportValue safe = c.Op("where", {c.Op("equal", {scale, none}), c.Scalar(1, x), scale});
   ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
   ImportValue q = Rounded(c, c.Div(x, safe), zero, DType::kUint8);
-  if (node.IsRead(1)) c.Set(1, scale);
+  if (node.IsRead(1)) c.Set(1, safe);
   if (node.IsRead(2)) c.Set(2, c.Cast(zero, DType::kUint8));
   if (node.IsRead(0)) c.Set(0, q);
   return c.status();

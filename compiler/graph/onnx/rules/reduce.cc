@@ -65,12 +65,14 @@ double LargestFinite(DType dtype) {
 }
 
 // The largest exponent is taken out, so that no power overflows; as a finite number, since the difference of two
-// infinities would be none.
+// infinities would be none. In float32 for narrower types: the logarithm and that exponent may nearly cancel.
 absl::Status ReduceLogSumExp(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   ASSIGN_OR_RETURN(Axes axes, AxesOf(node, 18));
   if (axes.none) return c.Finish(c.Op("identity", {x}));
+  const DType type = x->type.dtype;
+  if (type == DType::kFloat16 || type == DType::kBfloat16) x = c.Cast(x, DType::kFloat32);
   Attributes kept = axes.attributes;
   kept.Set("keepdims", int64_t{1});
   ImportValue top = c.Op("reduce_max", {x}, kept);
@@ -80,7 +82,7 @@ absl::Status ReduceLogSumExp(NodeImporter& node) {
   }
   ImportValue sum = c.Op("reduce_sum", {c.Op("exp", {c.Sub(x, top)})}, axes.attributes);
   ImportValue flat = sum->type.shape == top->type.shape ? top : c.Reshape(top, sum->type.shape);
-  return c.Finish(c.Add(c.Op("log", {sum}), flat));
+  return c.Finish(c.Cast(c.Add(c.Op("log", {sum}), flat), type));
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// What ways other than those of a grouping change in it. A way changes what is near its node, so that those that are
+// apart are tried by one grouping: the effort for each would grow with the network. For compiler/graph alone.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "compiler/graph/grouping.h"
+
+namespace diapason {
+
+// An order of groups by all that they are equal by, most telling first.
+struct GroupLess {
+  static auto Key(const Group& g) { return std::tie(g.order, g.output, g.copied, g.anchor, g.place, g.nodes); }
+  bool operator()(const Group& a, const Group& b) const { return Key(a) < Key(b); }
+};
+using GroupSet = std::set<Group, GroupLess>;
+GroupSet SetOf(const std::vector<Group>& groups);
+// Those of all that are not in `less`, in order.
+std::vector<Group> Without(const std::vector<Group>& all, const GroupSet& less);
+
+// The nodes that a group runs or stands for.
+std::vector<int> NodesOf(const Group& group);
+
+struct GroupChange {
+  std::vector<Group> removed, added;
+};
+
+class GroupChanges {
+ public:
+  // `facts` is to outlive it.
+  GroupChanges(const GroupingFacts& facts, Ways ways);
+
+  // The grouping by the ways that it was made with.
+  const Grouping& base() const { return base_; }
+  // What further ways change, taken together.
+  GroupChange Of(const Ways& more);
+  // What each of several change alone, if that can be seen where all are taken at once: none meets what another one
+  // changes. Nothing if it cannot.
+  std::optional<std::vector<GroupChange>> OfEachAtOnce(const std::vector<Ways>& choices);
+  // The same with as many groupings as it takes.
+  std::vector<GroupChange> OfEach(const std::vector<Ways>& choices);
+  // How often the network was grouped.
+  int groupings() const { return groupings_; }
+
+ private:
+  const GroupingFacts& facts_;
+  Ways ways_;
+  Grouping base_;
+  GroupSet base_set_;
+  int groupings_ = 1;
+};
+
+}  // namespace diapason

@@ -1,0 +1,13 @@
+// The ways that a partition takes where nobody chooses others (cuts.h).
+#pragma once
+
+#include "compiler/graph/grouping.h"
+
+namespace diapason {
+
+// Concatenations in place where that leaves fewer kernels, or as many that write less. They are decided one by one in
+// order; those whose changes are apart by few groupings, so that the effort does not grow with their number times that
+// of the nodes.
+Ways UsualWays(const GroupingFacts& facts);
+
+}  // namespace diapason
