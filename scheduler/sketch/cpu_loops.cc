@@ -85,11 +85,13 @@ void CpuLoops::AddOperand(const Source& source, const Access& access) {
   const StageState& producer = source.skeleton.state().stage(access.producer);
   const bool attached = producer.attach == StageState::Attach::kAt;
   const int64_t most = attached ? source.bounds.stages[access.producer].elements() : producer.op.elements();
-  Operand operand{LaneAccess::kSame, 0, static_cast<double>(BytesOf(producer.op.dtype)), static_cast<double>(most), {}};
+  Operand operand{
+      LaneAccess::kSame, 0, static_cast<double>(BytesOf(producer.op.dtype)), static_cast<double>(most), 0, {}, false};
   for (size_t d = 0; d < access.dims.size(); ++d) {
     operand.dims.push_back({access.dims[d].affine, static_cast<double>(producer.op.axes[d].extent), {}});
     AddSteps(source, access, d, &operand);
   }
+  if (operand.quotients && operand.lanes == LaneAccess::kSame) operand.lanes = LaneAccess::kApart;
   double rows = 1;
   int64_t distance = 0, stride = 1;  // of the innermost dimension that moves in a pass, and of dimensions
   const std::vector<int64_t>& buffer = source.bounds.stages[access.producer].buffer;
@@ -119,7 +121,11 @@ void CpuLoops::AddSteps(const Source& source, const Access& access, size_t d, Op
       operand->dims[d].steps.push_back({place, distance});
       operand->moved_by |= uint64_t{1} << std::min(place, 63);
       if (lanes_ <= 1 || place > 0) continue;
-      // Quotients and remainders of the lanes are neighbours as a rule.
+      // Quotients and remainders of the lanes are neighbours as a rule, if the last dimension moves with them.
+      if (!last && !dim.affine) {
+        operand->quotients = true;
+        continue;
+      }
       const bool neighbours = last && (distance == 1 || !dim.affine) && operand->lanes == LaneAccess::kSame;
       operand->lanes = neighbours ? LaneAccess::kNeighbours : LaneAccess::kApart;
     }
@@ -135,7 +141,9 @@ void CpuLoops::AddSums(const Source& source, int id) {
                         0,
                         static_cast<double>(BytesOf(stage.op.dtype)),
                         static_cast<double>(source.bounds.stages[id].elements()),
-                        {}});
+                        0,
+                        {},
+                        false});
   for (size_t a = 0; a < stage.op.axes.size(); ++a) {
     Dim dim{true, static_cast<double>(source.bounds.stages[id].buffer[a]), {}};
     for (const Term& t : source.bounds.stages[id].axis_terms[a]) {

@@ -80,7 +80,8 @@ class CpuLoops {
     double bytes;       // of an element
     double most;        // elements that there are: of the tensor, or the part of it that is computed at a loop
     double crowd;       // rows of a pass that fall onto the same place of 4 KiB
-    absl::InlinedVector<Dim, 5> dims = {};
+    absl::InlinedVector<Dim, 5> dims;
+    bool quotients;  // of lanes, in dimensions before the last
   };
 
   void AddLoop(const Source& source, int stage, int loop);

@@ -10,7 +10,7 @@ namespace diapason {
 namespace {
 
 // The estimate of a kernel of one element-wise stage, y[1024] = x[1024] + 1, after a change of its work or resources.
-class GpuEstimateTest : public testing::Test {
+class GpuEstimateTest : public ::testing::Test {
  protected:
   static constexpr int kY = 1;
   GpuEstimateTest() : state_(Dag()) {
