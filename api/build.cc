@@ -27,6 +27,15 @@ std::string WorkloadText(const ::diapason::Task& task, const Target& target) {
   return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
 }
 
+void Tell(const BuildOptions& options, const std::string& step) {
+  if (options.progress) options.progress(step);
+}
+
+std::string TasksText(const Cuts& cuts) {
+  const size_t count = cuts.partition.tasks.size();
+  return absl::StrCat(count, count == 1 ? " task" : " tasks");
+}
+
 // What is found of records goes to their source; where they cannot be marked there, it is remembered for this build.
 class BuildShelf : public RecordShelf {
  public:
@@ -82,8 +91,9 @@ class Builder {
   // FailedPrecondition: what keeps this processor from running the package. Other errors are those of the compiler.
   const absl::Status& processor() const { return runs_here_; }
 
-  // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result.
-  absl::StatusOr<Built> Build(const ImportedPlan& plan) {
+  // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result. `which`
+  // of several it is: " of plan 1 of 2".
+  absl::StatusOr<Built> Build(const ImportedPlan& plan, const std::string& which) {
     const Network& network = plan.model.network;
     const Cuts& cuts = plan.model.cuts;
     Built built;
@@ -91,6 +101,7 @@ class Builder {
     built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(),
                      resolved_.facts.model};
     if (runs_here() && options_.check) {
+      Tell(options_, absl::StrCat("compiling and checking ", TasksText(cuts), which));
       LocalJudge judge(network, resolved_, **device_, compiler_);
       ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf_, judge));
       for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
@@ -102,6 +113,7 @@ class Builder {
     if (built.check.has_value()) {
       built.assembly = built.check->assembly;
     } else {
+      Tell(options_, absl::StrCat("compiling ", TasksText(cuts), which));
       ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
     }
     ASSIGN_OR_RETURN(built.kernels,
@@ -193,6 +205,7 @@ absl::Status MeasureLatency(const BuildOptions& options, const std::string& hist
                             NetworkLatency network, BuiltPlan& plan) {
   if (package.manifest().latency_seconds <= 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
+  Tell(options, "timing the package");
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return absl::OkStatus();
   plan.latency_us = Microseconds(*measured);
@@ -248,6 +261,25 @@ void CountKernels(const Package& package, BuildReport& report) {
   report.kernels_stored = static_cast<int64_t>(files.size());
 }
 
+// What was built, timed where it `runs_here` and that is wanted.
+absl::StatusOr<BuildReport> ReportOn(const BuildOptions& options, const std::string& target,
+                                     const std::vector<Built>& plans, bool runs_here, const std::string& latencies) {
+  ASSIGN_OR_RETURN(const Package package, Package::Open(options.out));
+  BuildReport report;
+  report.out = options.out;
+  report.target = target;
+  for (Library library : package.manifest().libraries) report.libraries.push_back({NameOf(library), TitleOf(library)});
+  CountKernels(package, report);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    BuiltPlan& plan = report.plans.emplace_back(Describe(plans[i]));
+    const Package own = package.WithPlan(static_cast<int>(i));
+    plan.tasks_us = Microseconds(own.manifest().estimated_seconds());
+    plan.estimated_us = Microseconds(own.manifest().latency_seconds);
+    if (runs_here && options.measure) RETURN_IF_ERROR(MeasureLatency(options, latencies, own, plans[i].network, plan));
+  }
+  return report;
+}
+
 // The first of the histories that is there; empty: none is.
 std::string HistoryOfLatencies(const BuildOptions& options) {
   for (const std::string& history : options.histories)
@@ -261,6 +293,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   BuildOptions options = given;
   RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
+  Tell(options, "reading the model");
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
                    LoadPlans(options.model, /*with_network=*/true, options.hooks));
   if (options.shipped_records) from.push_back(ShippedSource());
@@ -274,7 +307,9 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
     RETURN_IF_ERROR(builder.processor());
   std::vector<Built> plans;
   for (const ImportedPlan& plan : loaded) {
-    ASSIGN_OR_RETURN(Built built, builder.Build(plan));
+    const std::string which =
+        loaded.size() == 1 ? "" : absl::StrCat(" of plan ", plans.size() + 1, " of ", loaded.size());
+    ASSIGN_OR_RETURN(Built built, builder.Build(plan, which));
     plans.push_back(std::move(built));
     if (plans.size() == loaded.size()) builder.TellDefaults();
     RETURN_IF_ERROR(CheckStop(options.hooks, "the package was built"));
@@ -287,30 +322,20 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
       ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(latencies, plans[i].network));
     }
   }
+  Tell(options, "writing the package");
   RETURN_IF_ERROR(BuildPackage(options.out, requests));
-  ASSIGN_OR_RETURN(const Package package, Package::Open(options.out));
-  BuildReport report;
-  report.out = options.out;
-  report.target = resolved.target.ToString();
-  for (Library library : package.manifest().libraries) report.libraries.push_back({NameOf(library), TitleOf(library)});
-  CountKernels(package, report);
-  for (size_t i = 0; i < plans.size(); ++i) {
-    BuiltPlan& plan = report.plans.emplace_back(Describe(plans[i]));
-    const Package own = package.WithPlan(static_cast<int>(i));
-    plan.tasks_us = Microseconds(own.manifest().estimated_seconds());
-    plan.estimated_us = Microseconds(own.manifest().latency_seconds);
-    if (builder.runs_here() && options.measure)
-      RETURN_IF_ERROR(MeasureLatency(options, latencies, own, plans[i].network, plan));
-  }
-  return report;
+  return ReportOn(options, resolved.target.ToString(), plans, builder.runs_here(), latencies);
 }
 
 absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
   std::vector<std::unique_ptr<RecordSource>> sources;
   for (const std::string& history : options.histories) {
     ASSIGN_OR_RETURN(sources.emplace_back(), OpenRecordSource(history));
-    if (IsHistory(history) && !MayBeThere(history))
-      Warn(options.hooks, absl::StrCat("there is no history ", history, "; make one with `diapason tune`"));
+    if (!IsHistory(history) || MayBeThere(history)) continue;
+    const std::string absent = absl::StrCat("there is no history ", history, "; make one with `diapason tune`");
+    if (options.histories.size() == 1)
+      return absl::NotFoundError(absl::StrCat(absent, ", or leave it out to build without records of your own"));
+    Warn(options.hooks, absent);
   }
   return BuildFrom(options, std::move(sources));
 }

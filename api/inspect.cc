@@ -9,6 +9,7 @@
 #include "api/import.h"
 #include "base/check.h"
 #include "compiler/build/open_package.h"
+#include "compiler/build/output_growth.h"
 #include "service/target.h"
 
 namespace diapason::api {
@@ -17,10 +18,10 @@ namespace {
 PortInfo InfoOf(const DescribedPort& port) { return {port.name, port.dtype, port.has_shape, port.shape, port.symbols}; }
 
 // Symbols of an output are those along which it grows alone: "batch", "2*seq".
-PortInfo InfoOf(const PackagePort& port) {
+PortInfo InfoOf(const PackagePort& port, const std::vector<PortGrowth>& grows) {
   PortInfo info{port.name, NameOf(port.dtype), true, port.shape, port.symbols};
   info.symbols.resize(port.shape.size());
-  for (const PortGrowth& growth : port.grows)
+  for (const PortGrowth& growth : grows)
     info.symbols[growth.axis] = growth.block == 1 ? growth.symbol : absl::StrCat(growth.block, "*", growth.symbol);
   return info;
 }
@@ -94,8 +95,9 @@ absl::StatusOr<PackageInfo> InspectPackage(const std::string& path) {
   for (const Library library : manifest.libraries) info.libraries.push_back(NameOf(library));
   info.weights_bytes = manifest.weights_bytes;
   info.mask = manifest.mask;
-  for (const PackagePort& port : manifest.inputs) info.inputs.push_back(InfoOf(port));
-  for (const PackagePort& port : manifest.outputs) info.outputs.push_back(InfoOf(port));
+  for (const PackagePort& port : manifest.inputs) info.inputs.push_back(InfoOf(port, {}));
+  for (size_t i = 0; i < manifest.outputs.size(); ++i)
+    info.outputs.push_back(InfoOf(manifest.outputs[i], GrowthOfOutput(package.plans(), i)));
   std::set<std::string> programs;
   for (size_t i = 0; i < package.plans().size(); ++i) {
     ASSIGN_OR_RETURN(info.plans.emplace_back(), InfoOf(package.WithPlan(static_cast<int>(i))));

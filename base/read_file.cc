@@ -11,18 +11,14 @@
 
 namespace diapason {
 
-namespace {
-
-absl::Status Unreadable(int error) {
+absl::Status UnreadableFile(int error) {
   const auto code = error == ENOENT || error == ENOTDIR ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable;
   return absl::Status(code, std::strerror(error));
 }
 
-}  // namespace
-
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
   const OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return Unreadable(errno);
+  if (file.fd < 0) return UnreadableFile(errno);
   std::string text;
   struct stat facts;
   if (fstat(file.fd, &facts) == 0 && facts.st_size > 0)
@@ -34,7 +30,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
     if (got > 0) {
       text.append(part, static_cast<size_t>(got));
     } else if (errno != EINTR) {
-      return Unreadable(errno);
+      return UnreadableFile(errno);
     }
   }
 }

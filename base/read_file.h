@@ -12,5 +12,7 @@ namespace diapason {
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 // The same, with the message "cannot read WHAT 'PATH' (REASON)".
 absl::StatusOr<std::string> ReadNamedFile(const std::string& what, const std::string& path);
+// The error of ReadWholeFile for an `errno`.
+absl::Status UnreadableFile(int error);
 
 }  // namespace diapason

@@ -181,6 +181,7 @@ constexpr Cost kCosts[] = {
     {"latency", &CpuCosts::latency, 3, 6},
     {"window", &CpuCosts::window, 50, 600},
     {"guard", &CpuCosts::guard, 0, 20},
+    {"place", &CpuCosts::place, 0, 5},
     {"branch", &CpuCosts::branch, 0, 10},
     {"tail", &CpuCosts::tail, 0, 0.3},
     {"weights_rate", &CpuCosts::weights_rate, 0.3, 1.5},

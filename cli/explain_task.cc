@@ -103,6 +103,8 @@ absl::StatusOr<Explanation> ExplainTask(const api::Model& model, const Candidate
     spaces->space(i).Evaluate(spaces->space(i).Default(), &metrics);
     explanation.sketches.emplace_back(spaces->space(i).name(), metrics.seconds);
   }
+  std::stable_sort(explanation.sketches.begin(), explanation.sketches.end(),
+                   [](const auto& a, const auto& b) { return a.second < b.second; });
   CompleteExplanation(resolved.target, resolved.facts, &explanation);
   return explanation;
 }

@@ -33,7 +33,8 @@ struct Explanation {
   };
   std::vector<Share>
       shares;  // of the networks that hold the task, with their best records on the same target and device
-  std::vector<std::pair<std::string, double>> sketches;  // all of the task, with the estimates of their defaults
+  std::vector<std::pair<std::string, double>>
+      sketches;  // all of the task, with the estimates of their defaults, the fastest first
 };
 
 // Derives all that follows from `dag`, `schedule` and `record.sketch`: the readable forms, the names of parameters and

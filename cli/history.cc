@@ -162,19 +162,20 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
       return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
   }
   std::ostream& to = flags.out.empty() ? session.out : file;
-  ASSIGN_OR_RETURN(const ExportReport report, Export(*history, flags.format, options, to));
+  const absl::StatusOr<ExportReport> report = Export(*history, flags.format, options, to);
+  if (flags.out.empty() && !session.out) return absl::OkStatus();  // RunCli says so, unless it is a pipe without reader
+  RETURN_IF_ERROR(report.status());
   to.flush();
-  if (!to) {
+  if (!to)
     return absl::ResourceExhaustedError(
-        absl::StrCat(flags.out.empty() ? "the output" : flags.out,
-                     " could not be written to its end; free some space or name another file with --out"));
-  }
-  for (const std::string& damaged : report.damaged) Warn(session, damaged);
+        absl::StrCat(flags.out, " could not be written to its end; free some space or name another file with --out"));
+  for (const std::string& damaged : report->damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
-    WriteDocument(session.out, {"history_export", 2}, {{"record_count", report.records}, {"damaged", report.damaged}});
+    WriteDocument(session.out, {"history_export", 2},
+                  {{"record_count", report->records}, {"damaged", report->damaged}});
   } else {
-    session.out << "exported " << Count(report.records, "record") << " to " << flags.out << "\n";
+    session.out << "exported " << Count(report->records, "record") << " to " << flags.out << "\n";
   }
   return absl::OkStatus();
 }

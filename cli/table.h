@@ -8,12 +8,12 @@
 
 namespace diapason {
 
-// Columns as wide as their widest cell, two blanks apart; numbers to the right.
+// A table whose columns are as wide as their widest cell, with two blanks between them.
 class TextTable {
  public:
   struct Column {
     std::string title;
-    bool right = false;
+    bool right = false;  // aligned to the right, as numbers are
   };
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
   // REQUIRES: as many cells as columns.
@@ -27,7 +27,8 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "1234.5", "12.35", "0.123": four digits that matter; "-" for what is not known (0 or less, or not finite).
+// Four significant digits: "1234.5", "12.35", "0.123". "-" for a value of 0 or less or that is not finite, which stands
+// for an unknown one.
 std::string Digits(double value);
 // "12.35 us", "3.400 ms", "1.200 s"; "-" as above.
 std::string Duration(double seconds);
@@ -37,11 +38,12 @@ std::string ClockText(double seconds);
 std::string Bytes(int64_t bytes);
 // "1 task", "2 tasks".
 std::string Count(int64_t n, const std::string& singular);
-// A task's record in a package: "12", or "shipped" and "file" of those without an id; "-": the fallback schedule.
+// Where a task's schedule in a package is from: its record's id ("12"); "shipped" or "file" if the record has no id,
+// since `source` says that it is a ready-made one or from a file; "-" for the fallback schedule.
 std::string RecordText(const std::optional<int64_t>& id, const std::string& source);
-// Columns that UTF-8 text takes, counting each code point as one.
+// The columns of a terminal that UTF-8 text takes, counting each code point as one.
 int Columns(const std::string& text);
-// The text cut to at most `width` columns, with "…" at its end if something was lost.
+// The text shortened to at most `width` columns, with "…" at its end if something was lost.
 std::string Cut(const std::string& text, int width);
 
 }  // namespace diapason

@@ -1,4 +1,4 @@
-// Copying one history into another, whatever databases are behind them.
+// Copies a history into another one, whichever database (a file or PostgreSQL) each of them is kept in.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,13 @@ namespace diapason {
 
 struct CopyReport {
   ImportReport records;
-  int64_t latencies = 0;  // those of networks that `to` did not have, or had older ones of
+  int64_t latencies = 0;  // latencies of networks that were added, or that replaced older ones
 };
 
-// Adds all of `from` to `to`, as export and import do and in one transaction, and latencies of networks. What is there
-// already stays. Needs room in the folder for temporary files.
+// Adds to `to` what only `from` has: records, runs, workloads and networks, as ExportJson and ImportJson do, in one
+// transaction; then the latencies of networks, each unless `to` has a newer one. Nothing is removed from either.
+// PermissionDenied: no temporary file, which the lines go through, can be made in TMPDIR. Else the errors of ExportJson
+// and ImportJson, after which `to` is unchanged.
 absl::StatusOr<CopyReport> CopyHistory(History& from, History& to);
 
 }  // namespace diapason

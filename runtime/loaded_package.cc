@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compiler/build/output_growth.h"
 
 namespace diapason {
 namespace {
@@ -14,8 +15,9 @@ const char* Kept(const std::vector<std::string>& symbols, const std::string& nam
   return found != symbols.end() ? found->c_str() : nullptr;
 }
 
-std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans,
-                               const std::vector<PackagePort> PackageManifest::*list,
+using Ports = std::vector<PackagePort> PackageManifest::*;
+
+std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans, Ports list,
                                const std::vector<std::string>& symbols) {
   std::vector<PortFacts> facts;
   for (size_t i = 0; i < (plans.front().*list).size(); ++i) {
@@ -23,7 +25,9 @@ std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans,
     PortFacts& fact = facts.emplace_back(PortFacts{port.name, port.dtype, port.shape, {}});
     fact.symbols.resize(port.shape.size(), nullptr);
     for (size_t d = 0; d < port.symbols.size(); ++d) fact.symbols[d] = Kept(symbols, port.symbols[d]);
-    for (const PortGrowth& growth : port.grows) fact.symbols[growth.axis] = Kept(symbols, growth.symbol);
+    if (list == &PackageManifest::outputs)
+      for (const PortGrowth& growth : GrowthOfOutput(plans, i))
+        fact.symbols[growth.axis] = Kept(symbols, growth.symbol);
     for (size_t d = 0; d < fact.shape.size(); ++d) {
       const bool same = std::all_of(plans.begin(), plans.end(), [&](const PackageManifest& plan) {
         return (plan.*list)[i].shape[d] == port.shape[d];

@@ -17,7 +17,7 @@ namespace diapason {
 
 // Number of features of a candidate, and the version of their layout. A saved model of another version is rejected.
 inline constexpr int kNumFeatures = 96;
-inline constexpr int kFeatureVersion = 3;
+inline constexpr int kFeatureVersion = 4;
 
 // What is computed from the configuration of one candidate.
 struct Metrics {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "diapason/v1/tracker.pb.h"
+
 namespace diapason {
 
 std::vector<Metric> PipelineMetrics(Pipeline& pipeline) {

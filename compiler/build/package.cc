@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
 #include "compiler/runtime/executable.h"
@@ -123,9 +124,11 @@ absl::StatusOr<PackageBytes> Package::ReadWeights() const {
     ASSIGN_OR_RETURN(weights.bytes, archive_->Read("weights.bin"));
     weights.owner = archive_;
   } else {
-    ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(PathOf("weights.bin")));
-    auto owner = std::make_shared<const std::string>(std::move(bytes));
-    weights = {*owner, owner};
+    absl::StatusOr<std::shared_ptr<const MappedFile>> file = MappedFile::Open(PathOf("weights.bin"));
+    if (!file.ok())
+      return absl::Status(file.status().code(),
+                          absl::StrCat("cannot read ", PathOf("weights.bin"), ": ", file.status().message()));
+    weights = {(*file)->bytes(), *file};
   }
   const std::string_view bytes = weights.bytes;
   if (static_cast<int64_t>(bytes.size()) != manifest().weights_bytes)

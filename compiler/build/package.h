@@ -42,7 +42,8 @@ struct PackageBytes {
 // The files of a package, or what would be in them. Nothing here needs a device.
 class Package {
  public:
-  // A folder, or a file (package_archive.h), which is mapped into memory. With its first plan. NotFound when there is
+  // A folder, or a file (package_archive.h), which is mapped into memory as the weights of a folder are: neither may be
+  // changed while it is in use, and replacing it is harmless. With its first plan. NotFound when there is
   // no package; DataLoss for a file that is none; else as PlansFromJson.
   static absl::StatusOr<Package> Open(const std::string& path);
   // The bytes of such a file, which must outlive the package and its copies; `name` stands for its path in messages.

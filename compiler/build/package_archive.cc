@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <minizip/unzip.h>
 #include <minizip/zip.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -125,43 +124,30 @@ uint32_t Crc(std::string_view bytes) {
   return static_cast<uint32_t>(all);
 }
 
-}  // namespace
-
-absl::Status PackageArchive::Bad(const std::string& why) const {
+absl::Status BadArchive(const std::string& path, const std::string& why) {
   return absl::DataLossError(
-      absl::StrCat("'", path_, "' is no package: ", why, "; name a folder or a .dpk file made by 'diapason build'"));
+      absl::StrCat("'", path, "' is no package: ", why, "; name a folder or a .dpk file made by 'diapason build'"));
 }
 
+}  // namespace
+
+absl::Status PackageArchive::Bad(const std::string& why) const { return BadArchive(path_, why); }
+
 absl::StatusOr<std::shared_ptr<const PackageArchive>> PackageArchive::Open(const std::string& path) {
-  const auto unreadable = [&](int error) {
-    const std::string text = absl::StrCat("cannot read ", path, ": ", std::strerror(error));
-    return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::UnavailableError(text);
-  };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return unreadable(errno);
-  struct stat facts {};
-  const bool regular = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
-  const auto size = regular ? static_cast<size_t>(facts.st_size) : 0;
-  void* const bytes = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;
-  const int error = errno;
-  close(fd);
-  if (bytes == MAP_FAILED) return unreadable(error);
-  std::shared_ptr<PackageArchive> archive(
-      new PackageArchive(path, {static_cast<const char*>(bytes), size}, /*mapped=*/size > 0));
-  if (!regular) return archive->Bad("it is no file");
+  absl::StatusOr<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
+  if (absl::IsInvalidArgument(file.status())) return BadArchive(path, std::string(file.status().message()));
+  if (!file.ok())
+    return absl::Status(file.status().code(), absl::StrCat("cannot read ", path, ": ", file.status().message()));
+  std::shared_ptr<PackageArchive> archive(new PackageArchive(path, (*file)->bytes(), *file));
   RETURN_IF_ERROR(archive->ReadEntries());
   return archive;
 }
 
 absl::StatusOr<std::shared_ptr<const PackageArchive>> PackageArchive::FromMemory(std::string_view bytes,
                                                                                  const std::string& name) {
-  std::shared_ptr<PackageArchive> archive(new PackageArchive(name, bytes, /*mapped=*/false));
+  std::shared_ptr<PackageArchive> archive(new PackageArchive(name, bytes, nullptr));
   RETURN_IF_ERROR(archive->ReadEntries());
   return archive;
-}
-
-PackageArchive::~PackageArchive() {
-  if (mapped_) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 
 absl::Status PackageArchive::ReadEntries() {

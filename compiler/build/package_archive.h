@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mapped_file.h"
 #include "compiler/build/package_files.h"
 
 namespace diapason {
@@ -29,7 +30,6 @@ class PackageArchive {
   // The bytes of such a file, which stay the caller's and must outlive this; `name` stands for the path in messages.
   static absl::StatusOr<std::shared_ptr<const PackageArchive>> FromMemory(std::string_view bytes,
                                                                           const std::string& name);
-  ~PackageArchive();
   PackageArchive(const PackageArchive&) = delete;
   PackageArchive& operator=(const PackageArchive&) = delete;
 
@@ -44,16 +44,16 @@ class PackageArchive {
     uint32_t crc = 0;
   };
 
-  PackageArchive(std::string path, std::string_view bytes, bool mapped)
-      : path_(std::move(path)), bytes_(bytes), mapped_(mapped) {}
+  PackageArchive(std::string path, std::string_view bytes, std::shared_ptr<const MappedFile> file)
+      : path_(std::move(path)), file_(std::move(file)), bytes_(bytes) {}
   absl::Status ReadEntries();
   absl::Status AddEntry(void* zip);
   absl::Status CheckOverlaps() const;
   absl::Status Bad(const std::string& why) const;
 
   const std::string path_;
+  const std::shared_ptr<const MappedFile> file_;  // null: the bytes are the caller's
   const std::string_view bytes_;
-  const bool mapped_;  // by this
   std::map<std::string, Entry> entries_;
 };
 

@@ -8,7 +8,7 @@
 //   DIR/kernels/NAME.c         its source (.c, .cl, .cu)
 //   DIR/tasks/NAME.dag         what the task computes (tensor/serialize.h), for checks of its results
 //
-// manifest.json:
+// manifest.json (docs/schema/packages/manifest.json is its JSON Schema):
 //   {"format": "diapason-package", "version": 1,
 //    "network": "resnet-18", "target": "cpu -num-cores=2",
 //    "device": {"model", "arch", "driver", "vector_bytes"},    where it was built, or what it was built for

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -87,8 +88,8 @@ struct BuildOptions {
   std::string out;  // folder, or file ending in .dpk, to make; a package there is replaced
   // Where records are looked for, in this order; a workload gets its record from the first that has a verified one.
   // Each is a history, a file of JSON lines (`diapason history export`), or an http:// or https:// address of such a
-  // file. A history that does not exist is warned of. A task without a record gets its fallback schedule, with a
-  // warning.
+  // file. A history that does not exist is an error (NotFound), and one of several is warned of. A task without a
+  // record gets its fallback schedule, with a warning.
   std::vector<std::string> histories;
   // After these, the records that come with Diapason: of this device, or of another one of its architecture.
   bool shipped_records = true;
@@ -98,6 +99,8 @@ struct BuildOptions {
   bool measure = true;
   bool list_fallbacks = false;  // warn of each task without a verified record, instead of how many these are
   Hooks hooks;
+  // What begins now, for people: "compiling 18 tasks". From the thread that builds. May be empty.
+  std::function<void(const std::string&)> progress;
 };
 
 struct BuiltTask {

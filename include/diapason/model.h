@@ -41,19 +41,20 @@ struct Model {
   std::string mask;     // input that is 1 where a sequence is real and 0 where it is padding
   bool strict = false;  // refuse tensors of type float64 instead of computing them in float32 with a warning
   std::map<std::string, std::string> options;  // of built-in networks: {"image", "64"}
-  double import_memory_gib = 0;                // what reading it may take; 0: half of the host's memory
-  double import_seconds = 300;
+  double import_memory_gib = 0;                // limit of memory while it is read; 0: half of the host's
+  double import_seconds = 300;                 // limit of time while it is read
 };
 
-// What a call that takes long tells, and how it is ended.
+// Callbacks of calls that take long.
 struct Hooks {
-  std::function<void(const std::string&)>
-      warn;                                 // one sentence; from the thread that called, or that tunes. May be empty
-  const std::atomic<bool>* stop = nullptr;  // the call ends early once this is true
+  // Gets each warning, one sentence, from the thread of the call or the one that tunes. May be empty.
+  std::function<void(const std::string&)> warn;
+  const std::atomic<bool>* stop = nullptr;  // unless null: the call ends early once it is true
 };
 
-// The path of the `diapason` program of this build: processes are started from that file. Before any other call;
-// without it, it is bin/diapason of a folder above an installed library's, else the file of the process itself.
+// Says where the `diapason` program of this build is, from which processes are started. To be called before any other
+// function. By default it is bin/diapason in a folder above that of the installed library; where there is none, the
+// file of this process.
 void SetProgram(const std::string& path);
 
 // "0.1.0".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ else:
     from typing_extensions import Unpack
 
 from .model import ModelOptions, _library, _model, _warn
+from .progress_line import progress_line
+from .readable import count, duration, operations, seconds_text, shown, sizes_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +74,10 @@ class Task:
     kernel_count: int
     moves_data: bool
 
+    def __repr__(self) -> str:
+        return shown("Task", [f"{self.id} {self.name}", f"count {self.count}", operations(self.flops), count(len(self.sketches), "sketch", "sketches"),
+                              count(self.kernel_count, "kernel") + (" that only move data" if self.moves_data else "")])
+
 
 @dataclass(frozen=True)
 class PlanTasks:
@@ -96,6 +103,12 @@ class TaskList:
 
     def __len__(self) -> int:
         return len(self.tasks)
+
+    def __repr__(self) -> str:
+        alternatives = sum(task.count == 0 for task in self.tasks)
+        return shown("TaskList", [f"{self.target}", count(len(self.tasks) - alternatives, "task"),
+                                  f"{alternatives} of fusion alternatives" if alternatives else "",
+                                  count(len(self.plans), "plan") if len(self.plans) > 1 else "", operations(self.plans[0].flops)])
 
 
 @dataclass(frozen=True)
@@ -130,6 +143,11 @@ class NetworkCheck:
     latency_us: float | None
     wrong_records: list[WrongRecord]
 
+    def __repr__(self) -> str:
+        return shown("NetworkCheck", [sizes_text(self.sizes), "ok" if self.ok else f"not ok: {self.text}", f"largest relative error {self.max_rel_error:.3g}",
+                                      "" if self.latency_us is None else f"latency {duration(self.latency_us)}",
+                                      count(len(self.wrong_records), "wrong record") + " replaced" if self.wrong_records else ""])
+
 
 @dataclass(frozen=True)
 class BuiltTask:
@@ -152,6 +170,12 @@ class BuiltTask:
     schedule: str
     writes: str
     estimated_us: float | None
+
+    def __repr__(self) -> str:
+        record = "" if self.record is None else f" {self.record}"
+        return shown("BuiltTask", [f"{self.id} {self.name}", f"count {self.count}",
+                                   f"record{record} of {self.record_source}" if self.record_source else "fallback schedule", self.schedule,
+                                   "" if self.estimated_us is None else duration(self.estimated_us)])
 
 
 @dataclass(frozen=True)
@@ -186,6 +210,15 @@ class BuiltPlan:
     check: NetworkCheck | None
     padding: dict[str, Padding]
 
+    def __repr__(self) -> str:
+        return shown("BuiltPlan", [sizes_text(self.sizes), *self._facts()])
+
+    def _facts(self) -> list[str]:
+        check = "not checked" if self.check is None else "check ok" if self.check.ok else "check not ok"
+        return [count(self.task_count, "task") + (f" ({self.fallback_count} with the fallback schedule)" if self.fallback_count else ""),
+                "" if self.estimated_us is None else f"estimated latency {duration(self.estimated_us)}",
+                "" if self.latency_us is None else f"measured {duration(self.latency_us)}", check]
+
 
 @dataclass(frozen=True)
 class BuildReport:
@@ -197,6 +230,10 @@ class BuildReport:
     plans: list[BuiltPlan]
     kernels_used: int
     kernels_stored: int
+
+    def __repr__(self) -> str:
+        facts = self.plans[0]._facts() if len(self.plans) == 1 else [f"{len(self.plans)} plans"]
+        return shown("BuildReport", [f"{self.out!r} for {self.target}", *facts])
 
 
 def _padding(padding: dict[str, Any]) -> dict[str, Padding]:
@@ -240,7 +277,8 @@ def _paths(history: Histories) -> list[str]:
 
 
 def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: Histories = None, shipped_records: bool = True,
-          check: bool = True, measure: bool = True, build_timeout: float = 120, **options: Unpack[ModelOptions]) -> BuildReport:
+          check: bool = True, measure: bool = True, progress: bool | None = None, build_timeout: float = 120,
+          **options: Unpack[ModelOptions]) -> BuildReport:
     """Makes a package with the best verified schedules of a history; :func:`diapason.load` runs it.
 
     A task without a verified record gets the fallback schedule, with a warning. No device is needed: packages for cuda can be built, unchecked,
@@ -250,24 +288,31 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
         model, target, **options: as :func:`diapason.tasks`.
         out: the folder to make, or a file if the name ends in ``.dpk``; a package there is replaced.
         history: where records are looked for: a history, a file of JSON lines that ``diapason history export`` wrote, the ``http://`` or ``https://``
-            address of one, or several of these, of which the first with a verified record counts.
+            address of one, or several of these, of which the first with a verified record counts. One of several may be missing, with a warning.
         shipped_records: look at the records that come with Diapason after these. A task without a record gets its fallback schedule.
         check: where the device is here, compare the network with the reference implementation of the model.
         measure: where the device is here and all tasks have records, time the package, and keep that in the first history.
+        progress: show a line with the step that it is at, as :func:`diapason.tune` does.
         build_timeout: seconds to compile a task.
 
     Raises:
-        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
+        InvalidArgumentError: the model, an option or the target is not understood.
+        NotFoundError: there is no such model or history.
         Error: the network is wrong (code "DATA_LOSS": no package was made), or the package could not be made.
     """
     library = _library()
     wanted = library.BuildOptions()
     wanted.target, wanted.out, wanted.histories, wanted.shipped_records = target, os.fspath(out), _paths(history), shipped_records
     wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
-    return _build(model, wanted, options, _warn)
+    begun = time.monotonic()
+    with progress_line(progress) as line:
+        report = _build(model, wanted, options, line.warn, (lambda step: line.show(f"building: {step}")) if line.is_shown else None)
+        line.show(f"built {report.out} in {seconds_text(time.monotonic() - begun)}")
+        return report
 
 
-def _build(model: Any, wanted: _tuner.BuildOptions, options: ModelOptions, warn: Callable[[str], None]) -> BuildReport:
+def _build(model: Any, wanted: _tuner.BuildOptions, options: ModelOptions, warn: Callable[[str], None],
+           tell: Callable[[str], None] | None = None) -> BuildReport:
     with _model(model, options) as wanted.model:
-        built = _library().build(wanted, warn)
+        built = _library().build(wanted, warn, tell)
     return BuildReport(**{**built, "plans": [_plan(plan) for plan in built["plans"]]})

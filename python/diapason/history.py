@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import _make_error
 from .model import _library
+from .readable import count, duration, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -51,6 +52,10 @@ class Record:
         """Its result was compared with the reference implementation, and is right."""
         return self.verification == "ok"
 
+    def __repr__(self) -> str:
+        return shown("Record", [f"{self.id} of {self.task}", f"{duration(self.median_us)} on {self.device}", self.target, self.sketch,
+                                "verified" if self.verified else f"verification: {self.verification}", "stopped early" if self.stopped_early else ""])
+
 
 @dataclass(frozen=True)
 class HistorySummary:
@@ -64,6 +69,14 @@ class HistorySummary:
     runs: int
     networks: list[str]
     devices: list[str]
+
+    def __repr__(self) -> str:
+        return shown("HistorySummary", [repr(self.path), count(self.record_count, "record") + f" ({self.failed} failed)", count(self.runs, "run"),
+                                        f"of {_some(self.networks)}" if self.networks else "", f"on {_some(self.devices)}" if self.devices else ""])
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class History:

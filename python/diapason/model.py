@@ -8,11 +8,14 @@ import pathlib
 import re
 import sys
 import tempfile
+import threading
+import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
-from .errors import _make_error
+from .errors import Error, _make_error
+from .quiet_exporter import quiet_exporter
 
 if TYPE_CHECKING:
     from . import _tuner
@@ -37,7 +40,7 @@ class ModelOptions(TypedDict, total=False):
     input_shapes: shapes of inputs where they differ from the model's: ``{"x": (1, 3, 224, 224)}``.
     options: options of a built-in network: ``{"image": 64}``.
     strict: refuse tensors of type float64 instead of computing them in float32 with a warning.
-    name: what histories call a model that comes as bytes or as an object; the default is the name of its graph, or "model".
+    name: what histories call a model that comes as bytes or as an object; the default is the name of its graph, or "model" where that has none.
     import_memory_gib, import_seconds: limits of the process that reads the model; by default half of the host's memory, and 300.
     """
 
@@ -66,8 +69,36 @@ def _library() -> Any:
     return _tuner
 
 
+_local = threading.local()
+_NOT_CALLERS = {"diapason", "torch", "contextlib", "functools", "threading", None}  # None: code that PyTorch generates
+
+
 def _warn(sentence: str) -> None:
-    warnings.warn(sentence, DiapasonWarning, stacklevel=2)
+    """Points at the line of the user that called: the innermost one outside this package, and PyTorch where that calls it."""
+    kept = getattr(_local, "kept", None)
+    if kept is not None:
+        kept.append(sentence)
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _module_of(frame) in _NOT_CALLERS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, DiapasonWarning, stacklevel=level)
+
+
+def _module_of(frame: types.FrameType) -> str | None:
+    """The top-level package of the code of a frame."""
+    name = frame.f_globals.get("__name__")
+    return name.partition(".")[0] if isinstance(name, str) else None
+
+
+@contextlib.contextmanager
+def _warnings_kept(kept: list[str]) -> Iterator[None]:
+    """Warnings of this thread are added to `kept`, for one that knows who called."""
+    _local.kept = kept
+    try:
+        yield
+    finally:
+        _local.kept = None
 
 
 def _invalid(text: str) -> Exception:
@@ -82,8 +113,27 @@ def _dim_texts(dims: Dims) -> list[str]:
     return texts
 
 
-def _file_name(name: str | None, graph: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name or graph or "model").strip(".") or "model"
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".") or "model"
+
+
+def _graph_name(model: Any, made: _tuner.Model) -> str:
+    """Of an onnx.ModelProto, or of the bytes of one, which are in `made`'s file too; "": it has none, or is no model, as the library says soon."""
+    if hasattr(model, "SerializeToString"):
+        return str(getattr(getattr(model, "graph", None), "name", ""))
+    try:
+        from onnx import ModelProto
+    except ImportError:
+        try:
+            return str(_library().graph_name(made))
+        except Error:
+            return ""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return str(ModelProto.FromString(bytes(model)).graph.name)
+    except DecodeError:
+        return ""
 
 
 def _is_exported_program(model: Any) -> bool:
@@ -95,7 +145,8 @@ def _export(program: Any, path: str) -> None:
     import torch
 
     try:
-        torch.onnx.export(program, dynamo=True).save(path)
+        with quiet_exporter():
+            torch.onnx.export(program, dynamo=True, verbose=False).save(path)
     except ImportError as error:
         raise _make_error("UNAVAILABLE", f"PyTorch cannot export the program to ONNX ({error}); install what it names, for example onnxscript") from error
 
@@ -140,10 +191,13 @@ def _model(model: Any, options: ModelOptions) -> Iterator[_tuner.Model]:
         raise TypeError(f"a {type(model).__name__} is no model; give the path of an .onnx file, the name of a built-in network, the bytes of an ONNX "
                         "file, an onnx.ModelProto or a torch.export.ExportedProgram")
     with tempfile.TemporaryDirectory(prefix="diapason_model_") as folder:
-        graph = getattr(getattr(model, "graph", None), "name", "") if content is not None else ""
-        made.source = os.path.join(folder, _file_name(options.get("name"), graph) + ".onnx")
+        made.source = os.path.join(folder, "model.onnx")
         if content is not None:
             pathlib.Path(made.source).write_bytes(content)
         else:
             _export(model, made.source)
+        name = options.get("name") or ("" if content is None else _graph_name(model, made))
+        named = os.path.join(folder, _file_name(name) + ".onnx")
+        os.rename(made.source, named)
+        made.source = named
         yield made

@@ -28,6 +28,10 @@ class Port:
     shape: tuple[int, ...]
     symbols: tuple[str | None, ...]
 
+    def _text(self) -> str:
+        extents = [str(extent) if extent >= 0 else symbol or "?" for extent, symbol in zip(self.shape, self.symbols)]
+        return f"{self.name} {self.dtype}" + (f" {'x'.join(extents)}" if extents else "")
+
 
 class Package:
     """A network that was built for a device, with its weights and kernels loaded. Made by :func:`diapason.load`.
@@ -126,6 +130,11 @@ class Package:
         """As :meth:`run` of a package with fixed shapes, on memory at these addresses: of the host if `gpu` is -1, else of that GPU."""
         self._package.run_at(inputs, outputs, gpu, stream)
 
+    def _run_tensors(self, inputs: list[Any], stream: int) -> list[Any]:
+        """As :meth:`run` of tensors of PyTorch that need no gradients."""
+        from_dlpack = sys.modules["torch"].from_dlpack
+        return [from_dlpack(result) for result in self._package.run(inputs, None, stream)]
+
     def _check_types_of_numpy(self, example: Any) -> None:
         """Before a run, whose outputs could not be handed over."""
         if not _becomes_numpy(example) or _bfloat16_of_numpy() is not None:
@@ -155,7 +164,8 @@ class Package:
         return [values[name] for name in names]
 
     def __repr__(self) -> str:
-        return f"<diapason.Package {self.network} for {self.target}, from {self._path!r}>"
+        takes, gives = (", ".join(port._text() for port in ports[:3]) + (", ..." if len(ports) > 3 else "") for ports in (self._inputs, self._outputs))
+        return f"<diapason.Package {self.network} for {self.target}, from {self._path!r}: {takes} -> {gives}>"
 
 
 def load(path: str | os.PathLike[str], device: int | None = None, threads: int = 0) -> Package:

@@ -21,6 +21,7 @@ else:
 from .compiler import BuildReport, BuiltPlan, BuiltTask, FusionChoice, NetworkCheck, Padding, WrongRecord
 from .errors import _make_error
 from .model import ModelOptions, _library, _model, _warn
+from .readable import count, duration, seconds_text, shown
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Job:
     @property
     def ended(self) -> bool:
         return self.state not in ("queued", "running")
+
+    def __repr__(self) -> str:
+        estimate = "" if self.estimated_us is None else f"estimated latency {duration(self.estimated_us)}"
+        return shown("Job", [f"{self.id} {self.state}", f"{self.model} for {self.target}",
+                             count(self.trials, "trial") + f" ({self.failed} failed) in {seconds_text(self.elapsed_s)}", estimate, self.text])
 
 
 def _job(document: dict[str, Any]) -> Job:

@@ -24,16 +24,17 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from . import _runtime, torch_graph
+from . import _runtime, torch_buckets, torch_graph
 from .compiler import _build
 from .compiler import tasks as tasks_of
 from .errors import Error, _make_error
 from .fallbacks import Fallback, _add
 from .history import History
-from .model import _library
+from .model import _library, _warn, _warnings_kept
 from .package import Package, load
 from .package_cache import PackageCache, default_folder
 from .service import Job, _device_of
+from .torch_buckets import Buckets, SymbolicGraph
 from .torch_graph import Subgraph
 from .torch_options import CompileOptions, parse
 from .tuning import tune
@@ -163,7 +164,7 @@ def _frozen(count: int) -> set[int]:
 # ---- A graph ----
 
 
-def _may_be_there(history):
+def _may_be_there(history: str) -> bool:
     return str(history).startswith(("postgresql://", "postgres://")) or os.path.exists(history)
 
 
@@ -184,11 +185,12 @@ class _Weights:
 
 
 class _Variant:
-    """A graph for one combination of sizes. `run` is None while its weights are gone."""
+    """A graph for one combination of sizes; `shared`: by a package that others use too."""
 
-    def __init__(self, run: Callable[..., Any], weights: _Weights) -> None:
+    def __init__(self, run: Callable[..., Any], weights: _Weights, shared: bool = False) -> None:
         self.run = run
         self.weights = weights
+        self.shared = shared
 
 
 class _CompiledGraph:
@@ -203,6 +205,7 @@ class _CompiledGraph:
         self._dynamic = any(not isinstance(node.meta["val"], torch.Tensor) or torch_graph._numbers(list(node.meta["val"].shape)) for node in placeholders)
         self._lock = threading.Lock()
         self._variants: dict[Any, _Variant | None] = {}  # None: it runs in eager mode
+        self._bucketed: _Bucketed | None = None  # of dynamic graphs; None: not tried yet
         self._changes = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -224,11 +227,13 @@ class _CompiledGraph:
             variant = self._variants.get(key, self)
             if variant is None:
                 return None
-            if variant is not self:
-                if variant.weights.unchanged(args):
-                    return variant
+            if variant is not self and variant.weights.unchanged(args):
+                return variant
+            bucketed = self._bucketed
+            if variant is not self or (bucketed is not None and bucketed.weights is not None and not bucketed.weights.unchanged(args)):
                 self._changes += 1
                 self._variants.clear()  # the others have old weights too
+                self._bucketed = None
                 if self._changes > _MOST_CHANGES:
                     _add(Fallback("", "", "", f"its weights have changed {self._changes} times between calls; with options={{'freeze': False}} they are "
                                               "inputs of the package, and may change"))
@@ -236,16 +241,32 @@ class _CompiledGraph:
                     return None
             if torch_graph.is_tracing():  # called while a graph is traced: this thread would wait for itself
                 return None
-            if len(self._variants) >= self._options.sizes or self._changes > _MOST_CHANGES:
-                _add(Fallback("", "", "", f"there are packages for {len(self._variants)} sizes of it already, as many as options={{'sizes': "
+            made = self._shared_variant(args) if self._dynamic and self._changes <= _MOST_CHANGES else None
+            if made is not None:
+                self._variants[key] = made
+                return made
+            count = sum(one is None or not one.shared for one in self._variants.values()) + (0 if self._bucketed is None else len(self._bucketed.buckets))
+            if count >= self._options.sizes or self._changes > _MOST_CHANGES:
+                _add(Fallback("", "", "", f"there are packages for {count} sizes of it already, as many as options={{'sizes': "
                                           f"{self._options.sizes}}} allows; sizes {_sizes_text(args)} have none"))
                 return None
             self._variants[key] = made = self._variant(args)
             return made
 
+    def _constants(self, args: tuple[Any, ...]) -> dict[int, torch.Tensor]:
+        """Tensors of inference mode do not count changes, so they stay inputs."""
+        return {position: args[position] for position in self._frozen if not args[position].is_inference()}
+
+    def _shared_variant(self, args: tuple[Any, ...]) -> _Variant | None:
+        """By the package with a plan for each bucket of sizes; None where there can be none."""
+        frozen = self._constants(args)
+        if self._bucketed is None:
+            self._bucketed = _Bucketed(self._graph, frozen, self._compiler, self._options.sizes)
+        run = self._bucketed.run_for(args, frozen)
+        return None if run is None else _Variant(run, self._bucketed.weights, shared=True)
+
     def _variant(self, args: tuple[Any, ...]) -> _Variant | None:
-        # Tensors of inference mode do not count changes, so they stay inputs.
-        frozen = {position: args[position] for position in self._frozen if not args[position].is_inference()}
+        frozen = self._constants(args)
         try:
             run = _in_thread(lambda stop: self._compiler.compile(self._static(args), frozen, stop))
         except Exception as error:  # of PyTorch or of ours: the model must still run
@@ -266,6 +287,40 @@ class _CompiledGraph:
             return make_fx(run, tracing_mode="fake")(*args)
 
 
+class _Bucketed:
+    """A dynamic graph as one package for all of its sizes, where it can be one, and its padding was proven to be harmless."""
+
+    def __init__(self, graph: torch.fx.GraphModule, frozen: Mapping[int, torch.Tensor], compiler: _Compiler, limit: int) -> None:
+        self._compiler = compiler
+        self._limit = limit
+        self._symbolic = torch_buckets.symbolic_graph(graph, frozen)
+        self.buckets = Buckets(0 if self._symbolic is None else len(self._symbolic.places))
+        self._kernel: _SizedKernel | None = None
+        self.weights: _Weights | None = None  # that the package has; None: there is none yet
+
+    def run_for(self, args: tuple[Any, ...], frozen: Mapping[int, torch.Tensor]) -> Callable[..., Any] | None:
+        """What runs these sizes; the package is made, or made again with more plans. None: there is none, and there will be none."""
+        if self._symbolic is None:
+            return None
+        sizes = self._symbolic.sizes_of(args)
+        if min(sizes) < 1:
+            return None
+        wanted = self.buckets.with_room_for(sizes)
+        if wanted == self.buckets:
+            return self._kernel
+        if len(wanted) > self._limit:
+            return None
+        symbolic = self._symbolic
+        try:
+            package = _in_thread(lambda stop: self._compiler.package_of_sizes(symbolic, args, wanted, stop))
+        except Exception:  # of PyTorch or of ours; each size gets a package of its own then, which tells what is wrong
+            if self._kernel is None:
+                self._symbolic = None
+            return None
+        self.buckets, self._kernel, self.weights = wanted, _SizedKernel(symbolic, package, wanted, self._compiler.device), _Weights(frozen, args)
+        return self._kernel
+
+
 def _sizes_text(args: Sequence[Any]) -> str:
     shapes = ["x".join(str(extent) for extent in arg.shape) for arg in args if isinstance(arg, torch.Tensor) and not isinstance(arg, torch.nn.Parameter)]
     return ", ".join(shapes[-3:]) or "of numbers"
@@ -273,11 +328,11 @@ def _sizes_text(args: Sequence[Any]) -> str:
 
 def _in_thread(body: Callable[[threading.Event], Any]) -> Any:
     """Runs `body` in a thread of its own, where no mode of PyTorch's tracers is on. Ctrl-C sets its event and waits for it."""
-    stop, result, error = threading.Event(), [], []
+    stop, result, error, warned = threading.Event(), [], [], []
 
     def work() -> None:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _warnings_kept(warned):
                 result.append(body(stop))
         except BaseException as caught:
             error.append(caught)
@@ -290,6 +345,8 @@ def _in_thread(body: Callable[[threading.Event], Any]) -> Any:
         stop.set()
         thread.join()
         raise
+    for sentence in warned:
+        _warn(sentence)
     if error:
         raise error[0]
     return result[0]
@@ -310,7 +367,7 @@ class _Compiler:
     """Makes packages of the supported parts of static graphs."""
 
     def __init__(self, device: torch.device, options: CompileOptions, cache: PackageCache) -> None:
-        self._device = device
+        self.device = device
         self._options = options
         self._cache = cache
         self._target = options.target or device.type
@@ -324,7 +381,7 @@ class _Compiler:
         constants = {placeholders[position]: tensor for position, tensor in frozen.items()}
         self._digests.clear()
         graph, views = torch_graph.with_views_apart(torch_graph.without_empty_parts(graph))
-        reasons = {**torch_graph.reasons_against(graph, self._device), **dict.fromkeys(views, "")}
+        reasons = {**torch_graph.reasons_against(graph, self.device), **dict.fromkeys(views, "")}
         for _ in range(_MOST_SPLITS):
             fused, names, small = torch_graph.split(graph, reasons)
             subgraphs = {name: _subgraph(fused, name, constants) for name in names}
@@ -343,9 +400,34 @@ class _Compiler:
         for fallback in small:
             _add(fallback)
         for name, package in packages.items():
-            setattr(fused, name, _Kernel(subgraphs[name], package, self._device))
+            setattr(fused, name, _Kernel(subgraphs[name], package, self.device))
         self._digests.clear()
         return _without_graph(fused) if packages else None
+
+    def package_of_sizes(self, symbolic: SymbolicGraph, args: Sequence[Any], buckets: Buckets, stop: threading.Event) -> Package:
+        """A package of the whole graph with a plan for each bucket. Raises _Refused or Error: there is none."""
+        nodes = list(symbolic.module.graph.nodes)
+        if torch_graph.reasons_against(symbolic.module, self.device, numbers=True) or not torch_graph.is_worth_a_call(nodes):
+            raise _Refused({"": "a part of it stays with PyTorch"})
+        self._digests.clear()
+        key = torch_graph.key_of(symbolic.subgraph(args), f"{self._facts()} {buckets.sizes}", self._digest)
+        self._digests.clear()
+
+        def build(out: str) -> None:
+            with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
+                model = os.path.join(folder, f"{self._options.name}-{key[:12]}.onnx")
+                try:
+                    names = torch_buckets.export(symbolic, args, model)
+                except Exception as error:
+                    raise _Refused({"": f"PyTorch cannot export it to ONNX with dynamic sizes ({torch_graph.reason_of(error)})"}) from error
+                dims = dict(zip(names, buckets.sizes))
+                for plan in tasks_of(model, self._target, dims=dims).plans:
+                    for symbol, padding in plan.padding.items():
+                        if not padding.safe:
+                            raise _Refused({"": f"inputs cannot be padded along {symbol}: {padding.reason}"})
+                self._build_model(model, out, stop, dims)
+
+        return self._cached(key, lambda out: self._made(key, lambda: build(out), lambda: {}, stop))
 
     def _blamed(self, subgraph: Subgraph, why: dict[str, str]) -> dict[str, str]:
         """Reasons by the names of nodes."""
@@ -357,59 +439,72 @@ class _Compiler:
 
     def _package(self, subgraph: Subgraph, stop: threading.Event) -> Package:
         key = torch_graph.key_of(subgraph, self._facts(), self._digest)
+        return self._cached(key, lambda out: self._made(key, lambda: self._build(key, subgraph, out, stop), lambda: self._probe(subgraph, stop), stop))
+
+    def _cached(self, key: str, make: Callable[[str], None]) -> Package:
         why = self._cache.refusal(key)
         if why is not None:
             raise _Refused(why)
         for attempt in range(2):
-            path = self._cache.get(key, lambda out: self._make(key, subgraph, out, stop))
+            path = self._cache.get(key, make)
             try:
-                return load(path, device=self._device.index)
+                return load(path, device=self.device.index)
             except Error:  # damaged, or removed by another process just now: make it once more
                 self._cache.remove(key)
                 if attempt == 1:
                     raise
         raise AssertionError
 
-    def _make(self, key: str, subgraph: Subgraph, out: str, stop: threading.Event) -> None:
+    def _made(self, key: str, build: Callable[[], None], probe: Callable[[], dict[str, str]], stop: threading.Event) -> None:
+        """Remembers what cannot be built; `probe` finds out which nodes are to blame."""
         try:
-            self._build(key, subgraph, out, stop)
+            build()
         except (Error, _Refused) as error:
             lasting = isinstance(error, _Refused) or error.code in _LASTING
             if stop.is_set() or not lasting:
                 raise
             why = error.why if isinstance(error, _Refused) else {"": torch_graph.reason_of(error)}
-            why.update(self._probe(subgraph, stop))
+            why.update(probe())
             self._cache.refuse(key, why)
             raise _Refused(why) from error
 
     def _build(self, key: str, subgraph: Subgraph, out: str, stop: threading.Event) -> None:
+        with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
+            model = os.path.join(folder, f"{self._options.name}-{key[:12]}.onnx")
+            _export(subgraph, model)
+            self._build_model(model, out, stop, {})
+
+    def _build_model(self, model: str, out: str, stop: threading.Event, dims: dict[str, list[int]]) -> None:
         def callback(_: Any) -> None:
             if stop.is_set():
                 raise KeyboardInterrupt
 
-        with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
-            model = os.path.join(folder, f"{self._options.name}-{key[:12]}.onnx")
-            _export(subgraph, model)
-            if self._options.service is not None:
-                self._build_by_service(model, out, stop)
-                return
-            if self._options.tunes:
-                tune(model, self._target, history=self._history, trials=self._options.trials or None, seconds=self._options.seconds or None,
-                     callback=callback, check=False)
-            wanted = _library().BuildOptions()
-            wanted.target, wanted.out, wanted.histories = self._target, out, [self._history] if self._history else []
-            wanted.check, wanted.measure, wanted.build_timeout_seconds = self._options.tunes, False, 120.0
-            _build(model, wanted, {}, lambda _: None)
+        if self._options.service is not None:
+            self._build_by_service(model, out, stop, dims)
+            return
+        if self._options.tunes:
+            tune(model, self._target, history=self._history, trials=self._options.trials or None, seconds=self._options.seconds or None,
+                 callback=callback, check=False, dims=dims)
+        wanted = _library().BuildOptions()
+        wanted.target, wanted.out, wanted.histories = self._target, out, self._histories()
+        wanted.check, wanted.measure, wanted.build_timeout_seconds = self._options.tunes, False, 120.0
+        _build(model, wanted, {"dims": dims}, lambda _: None)
 
-    def _build_by_service(self, model: str, out: str, stop: threading.Event) -> None:
+    def _histories(self) -> list[str]:
+        if self._history is None or _may_be_there(self._history):
+            return [] if self._history is None else [self._history]
+        _warn(f"there is no history {self._history}, so schedules are those that come with Diapason; options={{'trials': ...}} makes one")
+        return []
+
+    def _build_by_service(self, model: str, out: str, stop: threading.Event, dims: dict[str, list[int]]) -> None:
         """Ctrl-C ends the job; what it measured stays with the service."""
         service = self._options.service
         assert service is not None
-        tasks_of(model, self._target)  # what cannot be compiled is found here, by its kind of error
+        tasks_of(model, self._target, dims=dims)  # what cannot be compiled is found here, by its kind of error
         if self._options.tunes:
             _with_weights_inside(model)
             job = service.submit(model, self._target, trials=self._options.trials or None, seconds=self._options.seconds or None,
-                                 device=_device_of(self._target))
+                                 device=_device_of(self._target), dims=dims)
 
             def callback(_: Job) -> None:
                 if stop.is_set():
@@ -422,7 +517,7 @@ class _Compiler:
                 raise
             if ended.state != "done":
                 raise _make_error("UNAVAILABLE", f"job {job} of the service {service.address} is {ended.state}: {ended.text}")
-        service.build(model, self._target, out=out, check=self._options.tunes)
+        service.build(model, self._target, out=out, check=self._options.tunes, dims=dims)
 
     def _probe(self, subgraph: Subgraph, stop: threading.Event) -> dict[str, str]:
         """Which nodes cannot be compiled even by themselves."""
@@ -470,7 +565,7 @@ class _Compiler:
             records = repr(service._records(self._target))
         if self._history is not None and not self._options.tunes and _may_be_there(self._history):
             records = str(History(self._history).summary().record_count)
-        return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self._device), self._options.trials,
+        return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self.device), self._options.trials,
                      self._options.seconds, self._history, None if service is None else service.address, records))
 
 
@@ -577,6 +672,53 @@ class _Kernel(torch.nn.Module):
         _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
 
 
+class _SizedKernel:
+    """A package with plans for several sizes in the place of a graph. The first results of each plan are compared with PyTorch's. Any thread."""
+
+    def __init__(self, symbolic: SymbolicGraph, package: Package, buckets: Buckets, device: torch.device) -> None:
+        self._graph = symbolic.module
+        self._package: Package | None = package
+        self._needs = [int(port.name[1:]) for port in package.inputs]
+        self._symbolic = symbolic
+        self._buckets = buckets
+        self._checked: set[tuple[int, ...]] = set()
+        self._orders: list[tuple[int, ...] | None] | None = None  # of the axes of PyTorch's results, where some are not in row-major order
+        self._gpu = -1 if device.type != "cuda" else device.index or 0
+
+    def __call__(self, *args: Any) -> Any:
+        package = self._package
+        if package is None:
+            return self._graph(*args)
+        stream = 0 if self._gpu < 0 else torch.cuda.current_stream(self._gpu).cuda_stream
+        try:
+            results = package._run_tensors([_dense(args[position]).detach() for position in self._needs], stream)
+        except Error as error:
+            return self._drop(f"its package failed ({torch_graph.reason_of(error)})", args)
+        if len(self._checked) < len(self._buckets):
+            plan = self._buckets.plan_of(self._symbolic.sizes_of(args))
+            if plan not in self._checked:
+                return self._check(plan, results, args)
+        if self._orders is None:
+            return results
+        return [tensor if order is None else _in_order(tensor, order) for tensor, order in zip(results, self._orders)]
+
+    def _check(self, plan: tuple[int, ...], results: list[torch.Tensor], args: Sequence[Any]) -> Any:
+        wanted = self._graph(*args)
+        wrong = _difference(results, list(wanted))
+        if wrong is not None:
+            return self._drop(wrong, args)
+        orders = [torch_graph.dense_order(tensor) for tensor in wanted]
+        if any(order is not None for order in orders):
+            self._orders = orders
+        self._checked.add(plan)
+        return wanted
+
+    def _drop(self, reason: str, args: Sequence[Any]) -> Any:
+        self._package = None
+        _add(Fallback("", "", "", reason))
+        return self._graph(*args)
+
+
 class _Result:
     """A result of a package: memory for it, and its view that has the shape and strides of PyTorch's result."""
 
@@ -635,6 +777,11 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     return tensor.contiguous()
+
+
+def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The tensor, dense with its axes in that order of memory."""
+    return tensor.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import logging
 import operator
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +16,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from .fallbacks import Fallback
+from .quiet_exporter import quiet_exporter
 
 _aten = torch.ops.aten
 
@@ -94,7 +92,7 @@ def _wrong_tensor(tensor: torch.Tensor, device: torch.device, what: str) -> str 
         return f"{what} is of type {str(tensor.dtype).removeprefix('torch.')}; {', '.join(sorted(_DTYPES.values()))} are supported"
     if tensor.device != device:
         return f"{what} is on {tensor.device}; the graph is compiled for {device}"
-    if any(extent == 0 for extent in tensor.shape):
+    if any(isinstance(extent, int) and extent == 0 for extent in tensor.shape):
         return f"{what} is empty (shape {list(tensor.shape)})"
     if tensor.dim() > 8:
         return f"{what} has {tensor.dim()} dimensions; up to 8 are supported"
@@ -127,13 +125,15 @@ def _wrong_target(node: torch.fx.Node) -> str | None:
     return None
 
 
-def why_not(node: torch.fx.Node, device: torch.device) -> str | None:
-    """Why a node cannot be part of a subgraph; None: it can."""
+def why_not(node: torch.fx.Node, device: torch.device, numbers: bool = False) -> str | None:
+    """Why a node cannot be part of a subgraph; None: it can. `numbers`: inputs, and extents of tensors, may be numbers known when the network runs."""
     wrong = _wrong_target(node)
     if wrong is not None:
         return wrong
     for given in node.all_input_nodes:
         value = given.meta.get("val")
+        if numbers and isinstance(value, torch.SymInt):
+            continue
         if not isinstance(value, torch.Tensor):
             return "one of its inputs is no tensor"
         wrong = _wrong_tensor(value, device, f"input '{given.name}'")
@@ -164,12 +164,18 @@ class _Support(OperatorSupportBase):
         return node.name not in self._reasons
 
 
-def reasons_against(graph: torch.fx.GraphModule, device: torch.device) -> dict[str, str]:
-    """Why nodes cannot be compiled, by the names of those that cannot."""
+def _computes_numbers(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt)
+
+
+def reasons_against(graph: torch.fx.GraphModule, device: torch.device, numbers: bool = False) -> dict[str, str]:
+    """Why nodes cannot be compiled, by the names of those that cannot. `numbers`: as of why_not; those that compute numbers are left out then."""
     reasons = {}
     for node in graph.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem:
-            reason = why_not(node, device)
+            if numbers and _computes_numbers(node):
+                continue
+            reason = why_not(node, device, numbers)
             if reason is not None:
                 reasons[node.name] = reason
         elif node.op in ("call_module", "call_method"):
@@ -247,6 +253,16 @@ def with_views_apart(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule,
     return graph, [node.name for node in copies.values()]
 
 
+def _computing(nodes: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
+    return [node for node in nodes if computes(node) and not _computes_numbers(node) and _packet(node) not in _VIEWS]
+
+
+def is_worth_a_call(nodes: Iterable[torch.fx.Node]) -> bool:
+    """Whether these are enough for a package of their own."""
+    computing = _computing(nodes)
+    return len(computing) >= 2 or any(_packet(node) in _HEAVY for node in computing)
+
+
 def split(graph: torch.fx.GraphModule, reasons: Mapping[str, str]) -> tuple[torch.fx.GraphModule, list[str], list[Fallback]]:
     """The graph with its supported parts as submodules, the names of these, and parts that are too small."""
     graph = copy_of(graph)
@@ -254,11 +270,10 @@ def split(graph: torch.fx.GraphModule, reasons: Mapping[str, str]) -> tuple[torc
     partitions = partitioner.propose_partitions()
     worth, small = [], []
     for partition in partitions:
-        computing = [node for node in partition.nodes if node.target is not operator.getitem and _packet(node) not in _VIEWS]
-        if len(computing) >= 2 or any(_packet(node) in _HEAVY for node in computing):
+        if is_worth_a_call(partition.nodes):
             worth.append(partition)
         else:
-            for node in computing:
+            for node in _computing(partition.nodes):
                 small.append(Fallback(operator_name(node), node.name, module_of(node), "it stands alone between others that run in eager mode, and a call "
                                       "would cost more than it saves"))
     names_before = {name for name, _ in graph.named_children()}
@@ -370,10 +385,14 @@ def export(subgraph: Subgraph, path: str) -> None:
     Needs a thread in which nothing is being traced. Raises whatever PyTorch's exporter raises.
     """
     module, examples = _with_constants(subgraph)
-    with tracing(), torch.no_grad(), _quiet_exporter():
-        program = torch.export.export(module, examples, strict=False)
-        exported = torch.onnx.export(program, dynamo=True, verbose=False, external_data=True)
-    exported.save(path, external_data=True)
+    export_module(module, examples).save(path, external_data=True)
+
+
+def export_module(module: torch.nn.Module, examples: tuple[torch.Tensor, ...], dynamic_shapes: Any = None) -> Any:
+    """A module as a torch.onnx.ONNXProgram. `dynamic_shapes` as torch.export.export takes them."""
+    with tracing(), torch.no_grad(), quiet_exporter():
+        program = torch.export.export(module, examples, dynamic_shapes=dynamic_shapes, strict=False)
+        return torch.onnx.export(program, dynamo=True, verbose=False, external_data=True)
 
 
 def alone(node: torch.fx.Node, constant: Callable[[torch.fx.Node], torch.Tensor | None]) -> Subgraph:
@@ -416,22 +435,6 @@ def tracing() -> Any:
 def is_tracing() -> bool:
     """Whether this thread is in the middle of it."""
     return compile_lock._is_owned()
-
-
-@contextlib.contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """The exporter's own remarks are of no use to whoever compiles a model."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels):
-            logger.setLevel(level)
 
 
 def outputs_of(module: torch.fx.GraphModule) -> Sequence[Any]:

@@ -23,7 +23,7 @@ class CompileOptions:
         target: what to compile for; the default is ``"cpu"`` or ``"cuda"``, where the tensors are.
         cache: the folder that keeps packages; the default is ``$DIAPASON_CACHE``, or ``~/.cache/diapason``.
         cache_gib: its size; what was used last is kept.
-        sizes: of a graph with dynamic sizes, how many get a package; others run in eager mode.
+        sizes: of a graph with dynamic sizes, how many get a plan or a package; others run in eager mode.
         freeze: weights are constants of the package, watched for changes; else they are inputs, copied at each call.
         name: what histories call the subgraphs, followed by a number.
     """

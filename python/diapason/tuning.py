@@ -15,7 +15,9 @@ else:
 
 from .compiler import FusionChoice, NetworkCheck, _check
 from .errors import _make_error
-from .model import ModelOptions, _library, _model, _warn
+from .model import ModelOptions, _library, _model
+from .progress_line import progress_line
+from .readable import count, duration, seconds_text, shown
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class TaskProgress:
     sketch: str
     tuned: bool
 
+    def __repr__(self) -> str:
+        best = "" if self.best_us is None else f"best {duration(self.best_us)} (fallback {duration(self.fallback_us)}) by {self.sketch}"
+        return shown("TaskProgress", [f"{self.id} {self.name}", f"count {self.count:g}",
+                                      count(self.trials, "trial") + (f" ({self.failed} failed)" if self.failed else ""), best])
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -74,6 +81,16 @@ class Progress:
     errors: dict[str, int]
     tasks: list[TaskProgress]
 
+    def __repr__(self) -> str:
+        return shown("Progress", [self._text()])
+
+    def _text(self) -> str:
+        limit = "" if self.trial_limit is None else f"/{self.trial_limit}"
+        left = "" if self.time_left_s is None else f", left {self.time_left_s:.0f} s"
+        timed = sum(task.best_us is not None for task in self.tasks)
+        return (f"{self.trials}{limit} trials in {seconds_text(self.elapsed_s)}, {timed} of {len(self.tasks)} tasks timed, "
+                f"estimate {duration(self.estimated_us)}{left}")
+
 
 @dataclass(frozen=True)
 class TuneResult:
@@ -96,38 +113,17 @@ class TuneResult:
         """The latency of the network with the best records."""
         return self.progress.estimated_us
 
+    def __repr__(self) -> str:
+        state = self.progress
+        timed = sum(task.best_us is not None for task in state.tasks)
+        wrong = sum(not check.ok for check in self.checks)
+        return shown("TuneResult", [f"estimated latency {duration(state.estimated_us)} (with fallback schedules {duration(state.estimated_fallback_us)})",
+                                    f"{count(state.trials, 'trial')} in {seconds_text(state.elapsed_s)}", f"{timed} of {count(len(state.tasks), 'task')} timed",
+                                    f"stopped: {self.stop_reason}", "not checked" if not self.checks else f"check not ok in {wrong}" if wrong else "check ok"])
+
 
 def _progress(state: dict[str, Any]) -> Progress:
     return Progress(**{**state, "tasks": [TaskProgress(**task) for task in state["tasks"]]})
-
-
-def _duration(microseconds: float | None) -> str:
-    if microseconds is None:
-        return "-"
-    return f"{microseconds:.4g} us" if microseconds < 1000 else f"{microseconds / 1000:.4g} ms"
-
-
-class _Line:
-    """One line of a terminal that is written again and again."""
-
-    def __init__(self, out: Any) -> None:
-        self._out = out
-        self._drawn = False
-
-    def show(self, progress: Progress) -> None:
-        limit = "" if progress.trial_limit is None else f"/{progress.trial_limit}"
-        left = "" if progress.time_left_s is None else f", left {progress.time_left_s:.0f} s"
-        timed = sum(task.best_us is not None for task in progress.tasks)
-        text = (f"tuning: {progress.trials}{limit} trials in {progress.elapsed_s:.0f} s, {timed} of {len(progress.tasks)} tasks timed, "
-                f"estimate {_duration(progress.estimated_us)}{left}")
-        self._out.write(f"\r\x1b[K{text}")
-        self._out.flush()
-        self._drawn = True
-
-    def finish(self) -> None:
-        if self._drawn:
-            self._out.write("\n")
-            self._out.flush()
 
 
 def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], trials: int | None = None, seconds: float | None = None,
@@ -146,7 +142,8 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
         trials: measurements in all, those in the history included; the default is 1000, or no limit with ``seconds``.
         seconds: time to tune, verification of the best included.
         callback: called with a :class:`Progress` about ten times a second, from the thread that tunes, while the caller waits. It must not take long.
-        progress: show a line on stderr; the default is to do so if that is a terminal.
+        progress: show a line that is updated, under the cell in Jupyter and on stderr elsewhere; the default is to do so in Jupyter and if stderr is a
+            terminal.
         tasks: only these, by id (:func:`diapason.tasks`).
         early_stop: end when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number of trials without a gain.
         seed: of the search.
@@ -175,21 +172,16 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
     wanted.repeat, wanted.min_repeat_ms = repeat, -1.0 if min_repeat_ms is None else float(min_repeat_ms)
     wanted.build_timeout_seconds, wanted.run_timeout_seconds = float(build_timeout), float(run_timeout)
     wanted.builders, wanted.sandbox, wanted.check = builders, sandbox, check
-    line = _Line(sys.stderr) if (sys.stderr.isatty() if progress is None else progress) else None
 
-    def tell(state: dict[str, Any]) -> None:
-        now = _progress(state)
-        if line is not None:
-            line.show(now)
-        if callback is not None:
-            callback(now)
+    with progress_line(progress) as line, _model(model, options) as wanted.model:
 
-    try:
-        with _model(model, options) as wanted.model:
-            tuned = library.tune(wanted, _warn, None if line is None and callback is None else tell)
-    finally:
-        if line is not None:
-            line.finish()
+        def tell(state: dict[str, Any]) -> None:
+            now = _progress(state)
+            line.show(f"tuning: {now._text()}")
+            if callback is not None:
+                callback(now)
+
+        tuned = library.tune(wanted, line.warn, tell if line.is_shown or callback is not None else None)
     result = TuneResult(_progress(tuned["progress"]), tuned["stop_reason"], [FusionChoice(**one) for one in tuned["fusion_choices"]],
                         [_check(one) for one in tuned["checks"]])
     if tuned["check_code"] != "OK":

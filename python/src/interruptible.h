@@ -6,10 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "python/src/raise.h"
@@ -34,28 +36,30 @@ class Interruptible {
     }
   }
 
+  // The same from the thread that waits in Run, whose stack has the caller's lines. Any thread; returns at once. What
+  // comes before the end of Run's body is called before Run returns.
+  void CallPythonOfCaller(std::function<void()> body) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.push_back(std::move(body));
+    changed_.notify_all();
+  }
+
   // Runs `body`, which returns an absl::StatusOr, and returns its value. Needs the interpreter's lock, which it gives
   // up meanwhile.
   template <typename Body>
   auto Run(Body body) {
     using Result = decltype(body());
     std::optional<Result> result;
-    bool done = false;
     {
       const nanobind::gil_scoped_release unlocked;
       std::thread thread([&] {
         Result value = body();
         const std::lock_guard<std::mutex> lock(mutex_);
         result.emplace(std::move(value));
-        done = true;
+        done_ = true;
         changed_.notify_all();
       });
-      for (std::unique_lock<std::mutex> lock(mutex_);
-           !changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });) {
-        lock.unlock();
-        LookForSignals();
-        lock.lock();
-      }
+      while (!Wait()) LookForSignals();
       thread.join();
     }
     if (error_.has_value()) {
@@ -68,6 +72,20 @@ class Interruptible {
   }
 
  private:
+  // Calls what is to be called from this thread. Whether the body has ended.
+  bool Wait() {
+    std::vector<std::function<void()>> calls;
+    bool done = false;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_ || !waiting_.empty(); });
+      calls.swap(waiting_);
+      done = done_;
+    }
+    for (const std::function<void()>& call : calls) CallPython(call);
+    return done;
+  }
+
   void LookForSignals() {
     const nanobind::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) Keep(nanobind::python_error());
@@ -83,6 +101,8 @@ class Interruptible {
   std::optional<nanobind::python_error> error_;  // guarded by the interpreter's lock
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool done_ = false;                           // guarded by mutex_
+  std::vector<std::function<void()>> waiting_;  // likewise
 };
 
 }  // namespace diapason::python

@@ -16,6 +16,7 @@
 
 #include "diapason/compiler.h"
 #include "diapason/history.h"
+#include "diapason/inspect.h"
 #include "diapason/model.h"
 #include "diapason/tuner.h"
 #include "python/src/interruptible.h"
@@ -154,9 +155,21 @@ nb::dict ToPython(const api::Record& record) {
               record.created_at);
 }
 
-// Warnings go to a function of Python's.
+// Warnings go to a function of Python's, which looks for the line of its caller.
 api::Hooks HooksOf(Interruptible& call, const nb::callable& warn) {
-  return {[&call, &warn](const std::string& sentence) { call.CallPython([&] { warn(sentence); }); }, call.stop()};
+  return {
+      [&call, &warn](const std::string& sentence) { call.CallPythonOfCaller([&warn, sentence] { warn(sentence); }); },
+      call.stop()};
+}
+
+// Of a file, whatever else is asked of the model.
+std::string GraphName(const api::Model& model) {
+  api::Model file;
+  file.source = model.source;
+  file.import_memory_gib = model.import_memory_gib;
+  file.import_seconds = model.import_seconds;
+  Interruptible call;
+  return call.Run([&] { return api::InspectModel(file, {nullptr, call.stop()}); }).name;
 }
 
 nb::dict Tasks(const api::Model& model, const std::string& target, const nb::callable& warn) {
@@ -165,9 +178,11 @@ nb::dict Tasks(const api::Model& model, const std::string& target, const nb::cal
   return ToPython(call.Run([&] { return api::Tasks(model, target, hooks); }));
 }
 
-nb::dict Build(api::BuildOptions options, const nb::callable& warn) {
+nb::dict Build(api::BuildOptions options, const nb::callable& warn, const nb::object& progress) {
   Interruptible call;
   options.hooks = HooksOf(call, warn);
+  if (!progress.is_none())
+    options.progress = [&](const std::string& step) { call.CallPython([&] { progress(step); }); };
   return ToPython(call.Run([&] { return api::Build(options); }));
 }
 
@@ -264,7 +279,8 @@ NB_MODULE(_tuner, module) {
       .def_rw("sandbox", &api::TuneOptions::sandbox)
       .def_rw("check", &api::TuneOptions::check);
   module.def("tasks", &Tasks, nb::arg("model"), nb::arg("target"), nb::arg("warn"));
-  module.def("build", &Build, nb::arg("options"), nb::arg("warn"));
+  module.def("graph_name", &GraphName, nb::arg("model"), "The name of the graph of an ONNX file.");
+  module.def("build", &Build, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
   module.def("tune", &Tune, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
   nb::class_<History>(module, "History")
       .def(nb::init<const std::string&>(), nb::arg("path"))

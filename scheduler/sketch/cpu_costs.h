@@ -23,11 +23,12 @@ struct CpuCosts {
   double latency = 4;                // cycles of an addition that the next one waits for
   double window = 350;               // instructions that are under way at once
   double guard = 1;                  // cycles of a body's condition on a row or column beyond the tensor, each time
+  double place = 0.5;                // of a place that is a quotient or remainder, of an element for all lanes
   double branch = 0;                 // of a condition around a term (padding that is folded), each time
   double tail = 0.02;                // of a block that a core waits for in the mean, at the end
   double weights_rate = 1.4;         // of memory's bandwidth that reading constants reaches
   double weights_overlap = 0.9;      // share of the shorter of that and all else that is not hidden behind the longer
-  double kernel_seconds = 5e-6;      // of a launch
+  double kernel_seconds = 4e-6;      // of a launch
 };
 
 // For programs that fit them; all estimates of the process change with it. Not safe while others estimate.

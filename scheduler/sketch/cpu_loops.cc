@@ -90,24 +90,21 @@ void CpuLoops::AddOperand(const Source& source, const Access& access) {
     operand.dims.push_back({access.dims[d].affine, static_cast<double>(producer.op.axes[d].extent), {}});
     AddSteps(source, access, d, &operand);
   }
-  operand.crowd = CrowdOf(operand, source.bounds.stages[access.producer].buffer);
-  operands_.push_back(std::move(operand));
-}
-
-double CpuLoops::CrowdOf(const Operand& operand, const std::vector<int64_t>& buffer) const {
   double rows = 1;
   int64_t distance = 0, stride = 1;  // of the innermost dimension that moves in a pass, and of dimensions
+  const std::vector<int64_t>& buffer = source.bounds.stages[access.producer].buffer;
   for (size_t d = operand.dims.size(); d-- > 0;) {
     const double count = CountOf(operand.dims[d], body_);
-    if (!operand.dims[d].affine) return 1;  // they lie behind each other as a rule
     if (count > 1 && d + 1 < operand.dims.size()) {
       if (distance == 0) distance = stride * static_cast<int64_t>(operand.bytes);
       rows *= count;
     }
     stride *= d < buffer.size() ? buffer[d] : static_cast<int64_t>(operand.dims[d].whole);
   }
-  const int64_t places = kPageBytes / std::gcd(distance, kPageBytes);
-  return distance == 0 ? 1 : rows / static_cast<double>(places);
+  // Places that divisions make lie behind each other as a rule.
+  const bool affine = std::all_of(operand.dims.begin(), operand.dims.end(), [](const Dim& dim) { return dim.affine; });
+  if (affine && distance > 0) operand.crowd = rows * static_cast<double>(std::gcd(distance, kPageBytes)) / kPageBytes;
+  operands_.push_back(std::move(operand));
 }
 
 // The loops that move a dimension of an operand.
@@ -156,15 +153,19 @@ void CpuLoops::CountGuards(const Source& source, int id) {
   for (size_t a = 0; a < stage.op.axes.size(); ++a) {
     int64_t last = 0;
     double rows = 1;
+    bool lanes = false;
     for (const Term& t : source.bounds.stages[id].axis_terms[a]) {
       const int place = PlaceOf(t.stage, t.loop);
       const int64_t extent = source.bounds.stages[t.stage].extent[t.loop];
       if (t.coefficient > 0) last += t.coefficient * (extent - 1);
       const bool lane = lanes_ > 1 && place == 0;
+      lanes |= lane;
       if (place >= 0 && place < static_cast<int>(body_) && !lane) rows *= static_cast<double>(extent);
     }
-    const auto extent = static_cast<double>(stage.op.axes[a].extent);
-    if (last >= stage.op.axes[a].extent) guards_ += rows * std::min(1.0, rows / extent);
+    if (last < stage.op.axes[a].extent) continue;
+    lanes_beyond_ |= lanes && stage.op.axes[a].extent % static_cast<int64_t>(lanes_) != 0;
+    rows_beyond_ |= !lanes;
+    guards_ += rows * std::min(1.0, rows / static_cast<double>(stage.op.axes[a].extent));
   }
 }
 
@@ -202,6 +203,16 @@ double CpuLoops::Elements(size_t access, size_t loops) const {
   double product = 1;
   for (const Dim& dim : operand.dims) product *= CountOf(dim, loops);
   return std::min(product, Reads(operand, loops));
+}
+
+double CpuLoops::Divided() const {
+  double elements = 0;
+  for (size_t a = 0; a < operands_.size(); ++a) {
+    const auto& dims = operands_[a].dims;
+    const bool divided = std::any_of(dims.begin(), dims.end(), [](const Dim& dim) { return !dim.affine; });
+    if (divided && operands_[a].lanes == LaneAccess::kSame) elements += Elements(a, body_);
+  }
+  return elements;
 }
 
 // Rows that are read as a whole lie behind each other.

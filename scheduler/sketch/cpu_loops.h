@@ -44,6 +44,8 @@ class CpuLoops {
   LaneAccess LanesOf(size_t access) const { return operands_[access].lanes; }
   // Distinct elements that the innermost loops read by an access.
   double Elements(size_t access, size_t loops) const;
+  // Of a pass, elements whose places are quotients and remainders, one by one.
+  double Divided() const;
   // Bytes that operands, and sums that are not in registers all the time, move into a core's cache of that capacity,
   // and sums out of it, while all loops run. What the innermost loops touch stays as long as it fits, and what the next
   // loop does not move stays then, too.
@@ -54,6 +56,8 @@ class CpuLoops {
 
   // Conditions of a pass on rows or columns that may lie beyond the tensor, in the mean. Whole tiles have none.
   double Guards() const { return guards_; }
+  // Of these and of lanes at once: such vectors are computed lane by lane.
+  bool guards_lanes() const { return lanes_beyond_ && rows_beyond_; }
 
  private:
   struct Loop {
@@ -76,7 +80,7 @@ class CpuLoops {
     double bytes;       // of an element
     double most;        // elements that there are: of the tensor, or the part of it that is computed at a loop
     double crowd;       // rows of a pass that fall onto the same place of 4 KiB
-    absl::InlinedVector<Dim, 5> dims;
+    absl::InlinedVector<Dim, 5> dims = {};
   };
 
   void AddLoop(const Source& source, int stage, int loop);
@@ -86,7 +90,6 @@ class CpuLoops {
   void CountGuards(const Source& source, int stage);
   int PlaceOf(int stage, int loop) const;
   void AddSums(const Source& source, int stage);
-  double CrowdOf(const Operand& operand, const std::vector<int64_t>& buffer) const;
   double Lines(const Operand& operand, size_t loops, double most_rows) const;  // bytes of the lines of 64 bytes
   void AddSteps(const Source& source, const Access& access, size_t d, Operand* operand) const;
   double CountOf(const Dim& dim, size_t loops) const;
@@ -97,6 +100,8 @@ class CpuLoops {
   std::optional<Operand> sums_;  // that wait in memory between runs of the loops that hold them
   size_t body_ = 0, held_ = 0;
   double lanes_ = 1, cores_ = 1, guards_ = 0;
+  bool lanes_beyond_ = false,
+       rows_beyond_ = false;  // the last vectors of rows, or tiles along other axes, are not whole
 };
 
 }  // namespace diapason

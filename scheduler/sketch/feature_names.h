@@ -1,5 +1,5 @@
 // The places of the features that MetricsModel::Evaluate fills, and what they are called. One table a kind of target;
-// the lists of values in metrics.cc, metrics_gpu.cc and metrics_cpu.cc have the same order and are checked against
+// the lists of values in metrics.cc, gpu_estimate.cc and metrics_cpu.cc have the same order and are checked against
 // these for their length.
 //
 //   [0, 28)   the slowest kernel of the candidate
@@ -7,9 +7,11 @@
 //   [56, 60)  the candidate as a whole
 //   [60, 96)  its configuration
 //
-// "log2" is the binary logarithm of one more than the number.
+// "log2" is the binary logarithm of one more than the number: Log2.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -18,6 +20,8 @@
 #include "scheduler/space.h"
 
 namespace diapason {
+
+inline double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
 
 inline constexpr int kKernelFeatures = 28;
 inline constexpr int kTotalFeaturesAt = 2 * kKernelFeatures;

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "scheduler/sketch/feature_names.h"
+#include "scheduler/sketch/gpu_estimate.h"
+#include "scheduler/sketch/warp_loads.h"
 
 namespace diapason {
 namespace {
@@ -128,85 +130,15 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
 }
 
 MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kernel) const {
-  const State& state = skeleton_->state();
-  Resources k;
-  k.root = roots_[kernel];
-  int64_t tile_bytes = 0;  // of partial results that are summed, in the place of the operands
-  int64_t apart = 0;       // of barriers where tiles arrive
-  for (int id : members_[kernel]) {
-    const StageState& stage = state.stage(id);
-    const StageBounds& b = bounds.stages[id];
-    int64_t unrolled = 1;
-    for (int loop : stage.order) {
-      const Annotation a = stage.loops[loop].annotation;
-      if (a == Annotation::kNone) continue;
-      if (a == Annotation::kThreadX) {
-        if (id == k.root || stage.loops[loop].reduce) k.threads = std::max(k.threads, b.extent[loop]);
-        // Cross-thread reductions meet in shared memory.
-        if (stage.loops[loop].reduce) k.shared_bytes += (b.extent[loop] * BytesOf(stage.op.dtype) + 15) / 16 * 16;
-      } else if (a == Annotation::kBlockX || a == Annotation::kParallel) {
-        k.blocks = b.extent[loop];
-      } else if (a == Annotation::kCluster) {
-        k.cluster = b.extent[loop];
-      } else if (a == Annotation::kThreadSet) {
-        k.thread_sets = b.extent[loop];
-      } else if (a == Annotation::kUnroll) {
-        unrolled *= b.extent[loop];
-      }
-    }
-    // A product of 16x8x8 is 32 multiply-adds of each lane, and a handful of instructions.
-    if (stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda) {
-      const int64_t depth = TensorIntrinsicOf(stage.tensor).depth();
-      unrolled = (unrolled + depth - 1) / depth;
-    }
-    k.unrolled = std::max(k.unrolled, unrolled);
-    if (stage.attach != StageState::Attach::kAt) continue;
-    int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
-    if (target_.kind == TargetKind::kCuda && state.has_small_parts(id))
-      bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
-    if (is_maximum_[id]) bytes += (bytes + 15) / 16 * 16;  // and how much it grew
-    if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
-    if (stage.memory == Memory::kLanes && target_.kind == TargetKind::kCuda) {
-      // What is computed element by element takes the place of what it is computed from.
-      const int64_t held = stage.op.reduces() ? ElementsOfThread(stage, b) : 0;
-      k.local_elements += is_maximum_[id] ? 2 * held : held;
-    } else if (summed_[id] >= 0) {
-      tile_bytes += (bytes + 15) / 16 * 16;
-    } else if (IsOfBlock(stage.memory)) {
-      k.shared_bytes += (bytes + 15) / 16 * 16;
-    } else {
-      k.local_elements += b.elements();
-      // Sums of a run of k beside those of all, and factors of the rows with their small parts; or these factors alone.
-      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone &&
-          TensorIntrinsicOf(stage.tensor).groups && !state.reads_core_matrices(id))
-        k.local_elements += TensorIntrinsicOf(stage.tensor).parts
-                                ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
-                                : 4 * b.extent[stage.tensor_k] / TensorIntrinsicOf(stage.tensor).depth();
-      k.local_bytes += bytes;
-    }
-  }
-  k.blocks *= k.cluster;
-  k.shared_bytes = std::max(k.shared_bytes, tile_bytes) + apart;
-  return k;
+  ResourceCount count(skeleton_->state(), target_.kind, roots_[kernel]);
+  for (int id : members_[kernel])
+    count.Add(id, bounds.stages[id], {.is_maximum = is_maximum_[id] != 0, .holds_parts = summed_[id] >= 0});
+  return count.Total();
 }
 
 void MetricsModel::ResourcesOf(const Bounds& bounds, std::vector<Resources>* kernels) const {
   kernels->clear();
   for (size_t k = 0; k < roots_.size(); ++k) kernels->push_back(ResourcesOf(bounds, static_cast<int>(k)));
-}
-
-bool MetricsModel::WithinLimits(const Resources& k) const {
-  // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row. A row of a 7x7 window over 3
-  // channels for 4 pixels by 8 channels is 672.
-  if (k.unrolled > (target_.is_gpu() ? 768 : 1024)) return false;
-  // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
-  if (!target_.is_gpu()) return k.local_bytes <= kStackBytes;
-  if (k.threads > facts_.max_threads_per_block || k.shared_bytes > facts_.max_shared_bytes) return false;
-  if (k.cluster > std::max(1, facts_.max_cluster)) return false;
-  if (k.local_elements > 192) return false;
-  const int64_t registers = k.local_elements + 24;
-  if (registers * k.threads > facts_.registers_per_core) return false;
-  return k.blocks <= (int64_t{1} << 31) - 1;
 }
 
 // Partial results of an element that a stage holds, one of each block of the cluster and set of threads; 1 for all
@@ -292,99 +224,6 @@ double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int f
   return std::min(product, iterations);
 }
 
-// Neighbours along the last dimension that one load instruction of a body can bring: 1, 2 or 4.
-double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int body) const {
-  const StageBounds& producer = bounds.stages[access.producer];
-  if (access.dims.empty() || !access.dims.back().affine) return 1;
-  int64_t run = 1;
-  for (const auto& [axis, coefficient] : access.dims.back().axes)
-    for (const Term& t : bounds.stages[access.reader].axis_terms[axis])
-      if (t.stage == access.reader && skeleton_->position(t.stage, t.loop) >= body && coefficient * t.coefficient == 1)
-        run = std::max(run, bounds.stages[t.stage].extent[t.loop]);
-  const int64_t row = producer.buffer.back() + producer.row_padding;
-  for (int64_t lanes : {4, 2})
-    if (run % lanes == 0 && row % lanes == 0) return static_cast<double>(lanes);
-  return 1;
-}
-
-// Of tensor cores, whose lanes are not those of the loops: eight rows of 16 bytes where k is innermost and rows are
-// aligned (ldmatrix; of 16 bits also where it is not), else elements k = lane % 4 and column or row lane / 4. Over what
-// a window slides, rows begin a step of it apart and overlap.
-MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
-  const StageBounds& producer = bounds.stages[access.producer];
-  const StageState& stage = skeleton_->state().stage(access.reader);
-  if (producer.core_row > 0) return {1, 32};  // what they are laid out for
-  const size_t spatial = stage.op.axes.size();
-  bool k_innermost = false;
-  int64_t row = producer.buffer.back() + producer.row_padding, step = 0;
-  for (const auto& [axis, coefficient] : access.dims.back().axes) {
-    if (static_cast<size_t>(axis) >= spatial) k_innermost = true;
-    for (const Term& t : bounds.stages[access.reader].axis_terms[axis])
-      if (t.stage == access.reader && t.loop == stage.tensor_n) step = coefficient * t.coefficient;
-  }
-  if (k_innermost && step > 0) row = step;
-  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
-  const bool matrices = (k_innermost || intrinsic.transposes()) && row % intrinsic.row() == 0;
-  row /= intrinsic.factors_per_register();  // in banks of 4 bytes
-  int64_t known[32];
-  int banks[32] = {0}, worst = 1;
-  for (int lane = 0; lane < (matrices ? 8 : 32); ++lane) {
-    known[lane] = matrices ? lane * row : k_innermost ? lane / 4 * row + lane % 4 : lane % 4 * row + lane / 4;
-    if (std::find(known, known + lane, known[lane]) == known + lane) worst = std::max(worst, ++banks[known[lane] % 32]);
-  }
-  return {static_cast<double>(worst), 32};
-}
-
-// What a warp's lanes ask for at once: the greatest number of different addresses in one bank, and different addresses
-// in all.
-MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Access& access) const {
-  const State& state = skeleton_->state();
-  const StageBounds& producer = bounds.stages[access.producer];
-  if (state.stage(access.reader).tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda)
-    return LoadOfFragment(bounds, access);
-  IndexTerms terms;
-  // Address coefficients of each thread loop's parts.
-  struct Part {
-    int64_t extent, address;
-  };
-  absl::InlinedVector<Part, 8> parts;
-  int64_t stride = 1;
-  for (size_t d = access.dims.size(); d-- > 0;) {
-    if (!producer.region[d].full && skeleton_->SplitIndex(bounds, access, static_cast<int>(d), &terms)) {
-      for (const Term& t : terms.inner) {
-        if (!skeleton_->is_thread(t.stage, t.loop)) continue;
-        int64_t compact = 0;
-        LevelOf(producer.region[d], t.coefficient, &compact);
-        // Lane stride of this part within the fused thread loop.
-        const StageState& stage = state.stage(t.stage);
-        const int fused = stage.loops[t.loop].fused_into;
-        int64_t lane = 1;
-        if (fused >= 0) {
-          const std::vector<int>& all = stage.loops[fused].fused;
-          for (size_t i = all.size(); i-- > 0 && all[i] != t.loop;) lane *= bounds.stages[t.stage].extent[all[i]];
-        }
-        parts.push_back({bounds.stages[t.stage].extent[t.loop], compact * stride});
-        parts.push_back({lane, 0});
-      }
-    }
-    stride *= producer.buffer[d] + (d + 1 == access.dims.size() ? producer.row_padding : 0);
-  }
-  if (parts.empty()) return {1, 1};
-  int64_t address[32];
-  int banks[32] = {0}, worst = 1, different = 0;
-  for (int lane = 0; lane < 32; ++lane) {
-    address[lane] = 0;
-    for (size_t i = 0; i < parts.size(); i += 2)
-      address[lane] += lane / parts[i + 1].extent % parts[i].extent * parts[i].address;
-    bool seen = false;
-    for (int before = 0; before < lane && !seen; ++before) seen = address[before] == address[lane];
-    if (seen) continue;
-    ++different;
-    worst = std::max(worst, ++banks[((address[lane] % 32) + 32) % 32]);
-  }
-  return {static_cast<double>(worst), static_cast<double>(different)};
-}
-
 int MetricsModel::BodyPosition(const StageState& stage) {
   int position = static_cast<int>(stage.order.size());
   while (position > 0 && Unrolled(stage, position - 1)) --position;
@@ -412,8 +251,8 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     work->operand_loads += touched;
     if (producer.attach == StageState::Attach::kAt) {
       if (producer.memory == Memory::kShared) {
-        const WarpLoad load = LoadOfWarp(bounds, access);
-        const double lanes = LanesOfLoad(bounds, access, body);
+        const WarpLoad load = LoadOfWarp(*skeleton_, target_.kind, bounds, access);
+        const double lanes = LanesOfLoad(*skeleton_, bounds, access, body);
         work->conflict = std::max(work->conflict, load.conflict);
         work->shared_loads += touched / lanes;
         // A wavefront brings 128 bytes.
@@ -446,6 +285,16 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     if (other) work->vector_ok = 0;
   }
   if (!stage.op.axes.empty()) work->contiguous = static_cast<double>(b.buffer.back());
+}
+
+double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const {
+  GpuEstimate estimate(skeleton_->state(), target_.kind, facts_, kernel);
+  for (int id : MembersOf(kernel)) {
+    Work work;
+    StageWork(bounds, id, &work);
+    estimate.Add({.id = id, .share = share_[id], .held = held_[id] != 0}, bounds.stages[id], work);
+  }
+  return estimate.Seconds(features);
 }
 
 void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> configuration,

@@ -3,40 +3,28 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "compiler/schedule/bounds.h"
 #include "compiler/tensor/target.h"
+#include "scheduler/sketch/kernel_resources.h"
+#include "scheduler/sketch/work_of_stage.h"
 #include "scheduler/space.h"
 
 namespace diapason {
-
-// Private tiles of a core, which are on the stack of its thread.
-inline constexpr int64_t kStackBytes = 256 << 10;
 
 // Facts of a skeleton that do not depend on the configuration, gathered once.
 class MetricsModel {
  public:
   MetricsModel(const Skeleton* skeleton, const Target& target, const DeviceFacts& facts);
 
-  // Resources of one kernel.
-  struct Resources {
-    int root = -1;
-    int64_t blocks = 1, threads = 1;
-    int64_t cluster = 1;      // blocks of a cluster that share a reduction
-    int64_t thread_sets = 1;  // sets of a block's threads that share it
-    int64_t shared_bytes = 0;
-    int64_t local_elements = 0;  // accumulators and other private buffers of a thread
-    int64_t local_bytes = 0;
-    int64_t unrolled = 1;  // largest product of unrolled loops of one statement
-  };
+  using Resources = KernelResources;
   // The roots of the kernels, those of the prologue left out.
   const std::vector<int>& roots() const { return roots_; }
   // Only what limits need: cheap.
   Resources ResourcesOf(const Bounds& bounds, int kernel) const;
   void ResourcesOf(const Bounds& bounds, std::vector<Resources>* kernels) const;
-  bool WithinLimits(const Resources& kernel) const;
+  bool WithinLimits(const Resources& kernel) const { return diapason::WithinLimits(kernel, target_, facts_); }
 
   // Times that the statement of a stage runs, over the whole kernel.
   double Executions(const Bounds& bounds, int stage) const;
@@ -48,43 +36,11 @@ class MetricsModel {
   const std::vector<int>& MembersOf(const Resources& kernel) const {
     return members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()];
   }
-  static double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
   // Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
   static int BodyPosition(const StageState& stage);
-  struct Work {
-    double executions = 0;       // of the statement
-    double warp_executions = 0;  // gpu: by the warps of one block, less what is folded away
-    double operations = 0;       // arithmetic operations of one execution
-    double body = 1;             // executions of one pass over the unrolled body
-    double operand_loads = 0;    // distinct elements that one pass over the body reads
-    double vector_loads = 0;     // cpu: of them, loads of vectors (the others are broadcasts)
-    double lanes = 1;            // vector lanes
-    double vector_ok = 1;        // 0: an access strides across lanes
-    double conflict = 1;         // shared memory bank conflicts, worst access
-    double shared_loads = 0;     // instructions of one pass over the body that read shared memory
-    double wavefronts = 0;       // of shared memory, that they take
-    double other_loads = 0;      // elements of operands elsewhere that one pass over the body reads
-    double bytes = 0;            // from global memory, over the kernel
-    double unique_bytes = 0;     // distinct bytes of those
-    double contiguous = 1;       // elements in a row of a copy
-    double barriers = 0;
-  };
+  using Work = WorkOfStage;
   void StageWork(const Bounds& bounds, int stage, Work* work) const;
   double Footprint(const Bounds& bounds, const Access& access, int from_position) const;
-  struct WarpLoad {
-    double conflict, different;
-  };
-  WarpLoad LoadOfWarp(const Bounds& bounds, const Access& access) const;
-  WarpLoad LoadOfFragment(const Bounds& bounds, const Access& access) const;
-  double LanesOfLoad(const Bounds& bounds, const Access& access, int body) const;
-  // In metrics_gpu.cc.
-  struct GpuWork;
-  void AddReduction(const Bounds& bounds, const Resources& kernel, int stage, const Work& work, GpuWork* sum) const;
-  void AddCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
-  void AddBulkCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
-  void AddSumOfParts(const Resources& kernel, const Work& work, GpuWork* sum) const;
-  GpuWork GpuWorkOf(const Bounds& bounds, const Resources& kernel) const;
-  double ResidentBlocks(const Resources& kernel) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   // In metrics_cpu.cc.
   double CpuSeconds(const Bounds& bounds, absl::Span<const int32_t> configuration, const Resources& kernel,

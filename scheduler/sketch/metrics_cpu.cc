@@ -95,7 +95,8 @@ class CpuStageModel {
     const double ops = std::max(1.0, reduces ? operations / 2 : operations);
     w_.compute = all / lanes_ * Parts() / dot * ops / PerCycle();
     // A vector that is never whole is computed lane by lane.
-    bool apart = !stage_.state.op.axes.empty() && static_cast<double>(stage_.state.op.axes.back().extent) < lanes_;
+    bool apart = loops_.guards_lanes() ||
+                 (!stage_.state.op.axes.empty() && static_cast<double>(stage_.state.op.axes.back().extent) < lanes_);
     for (size_t a = 0; a < loops_.accesses(); ++a) {
       const double elements = loops_.Elements(a, loops_.body());
       apart |= loops_.LanesOf(a) == LaneAccess::kApart;
@@ -172,7 +173,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, absl::Span<const int32_t> 
     const double core = Together(w.compute, w.loads, costs.core_overlap);
     const double memory = w.memory1 / costs.l1_bytes + w.memory2 / costs.l2_bytes;
     cycles += used * (Together(core, memory, costs.memory_overlap) +
-                      w.passes * (costs.pass_cycles + costs.guard * loops.Guards()));
+                      w.passes * (costs.pass_cycles + costs.guard * loops.Guards() + costs.place * loops.Divided()));
     sum.compute += used * w.compute;
     sum.loads += used * w.loads;
     sum.memory1 += used * w.memory1;

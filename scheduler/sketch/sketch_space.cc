@@ -307,15 +307,18 @@ void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
     *best = trial;
     return true;
   };
-  for (size_t i = 0; i + 1 < tiles.size(); ++i) {
-    const std::vector<int32_t> from = *best;
-    for (const int32_t rows : holes_[tiles[i]].values)
-      for (const int32_t vectors : holes_[tiles.back()].values) {
-        trial = from;
-        trial[tiles[i]] = rows;
-        trial[tiles.back()] = vectors;
-        improve();
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    for (size_t j = i + 1; j < tiles.size(); ++j) {
+      const std::vector<int32_t> from = *best;
+      for (const int32_t rows : holes_[tiles[i]].values) {
+        for (const int32_t columns : holes_[tiles[j]].values) {
+          trial = from;
+          trial[tiles[i]] = rows;
+          trial[tiles[j]] = columns;
+          improve();
+        }
       }
+    }
   }
   bool better = true;
   for (int sweep = 0; sweep < 3 && better; ++sweep) {

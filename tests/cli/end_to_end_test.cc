@@ -1,5 +1,6 @@
 // The whole way of a small network through the commands: tasks, tune, query, explain, build, run.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <set>

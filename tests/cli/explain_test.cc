@@ -49,6 +49,8 @@ TEST(ExplainTask, JsonHasTheSketchesAndNothingOfARecord) {
   EXPECT_EQ(json["task"], "gemm_32x48x64");
   ASSERT_GT(json["sketches"].size(), 1u);
   EXPECT_GT(json["sketches"][0]["analytic_us"], 0);
+  for (size_t i = 1; i < json["sketches"].size(); ++i)
+    EXPECT_LE(json["sketches"][i - 1]["analytic_us"], json["sketches"][i]["analytic_us"]) << i;
 }
 
 TEST(ExplainTask, ErrorsNameWhatThereIs) {

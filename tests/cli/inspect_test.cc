@@ -94,6 +94,20 @@ TEST_F(Inspect, ShowsAPackage) {
   EXPECT_GE(kernels, 2);
 }
 
+// Whether the first plan can say it or not: of size 1, nothing is ever padded to it.
+TEST_F(Inspect, ShowsTheSymbolsOfOutputs) {
+  for (const char* batch : {"batch=1,4", "batch=4", "batch=2,4"}) {
+    const CliResult built = Cli({"build", Doubled(), "--target", "cpu -num-cores=1", "--dim", "mask.1=1", "--dim",
+                                 batch, "--no-check", "--no-measure", "--out", Path("package")});
+    ASSERT_EQ(built.code, 0) << built.err;
+    const CliResult text = Cli({"inspect", Path("package")});
+    EXPECT_NE(text.out.find("\noutput y: float32 batchx4\noutput z: float32 batchx4\n"), std::string::npos)
+        << batch << ": " << text.out;
+    const auto json = Cli({"inspect", Path("package"), "--json"}).json();
+    EXPECT_EQ(json["outputs"][0]["shape"], (nlohmann::json{"batch", 4})) << batch;
+  }
+}
+
 TEST_F(Inspect, ShowsThePackageOfFixedShapesWithItsTasks) {
   ASSERT_EQ(Cli({"build", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "cpu -num-cores=1", "--no-check",
                  "--no-measure", "--out", Path("p")})

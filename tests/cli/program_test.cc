@@ -242,5 +242,20 @@ TEST_F(ProgramTest, APipeWhoseReaderWentAwayEndsItSilently) {
   }
 }
 
+TEST_F(ProgramTest, AnExportWhoseReaderWentAwayEndsSilently) {
+  ASSERT_EQ(Run(TuneArgs(2)).code, 0);
+  for (const char* format : {"jsonl", "t4"}) {
+    const std::string command =
+        absl::StrCat("{ sleep 0.2; '", TEST_PATH(DIAPASON_PROGRAM), "' history export '", Path("h.db"), "' --format ",
+                     format, "; echo code $? >&2; } 2>'", Path("err"), "' | true");
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(ReadAll(Path("err")), "code 141\n") << format;
+  }
+  const CliResult full = Run({"history", "export", Path("h.db")}, 0, "/dev/full");
+  EXPECT_EQ(full.code, 1);
+  EXPECT_EQ(full.err,
+            "error: the report could not be written to its end; write standard output where there is free space\n");
+}
+
 }  // namespace
 }  // namespace diapason

@@ -85,6 +85,13 @@ TEST_F(RecordsCommands, TheUsersHistoriesComeFirstInOrder) {
   EXPECT_NE(warnings_.find("there is no history " + Path("none.db")), std::string::npos) << warnings_;
 }
 
+TEST_F(RecordsCommands, TheOneHistoryOfABuildMustBeThere) {
+  ExpectError(Cli(OnSmallProduct("build", {"--history", Path("none.db"), "--out", Path("package")})),
+              "there is no history " + Path("none.db") +
+                  "; make one with `diapason tune`, or leave it out to build without records of your own");
+  EXPECT_FALSE(std::filesystem::exists(Path("package")));
+}
+
 TEST_F(RecordsCommands, ABuildTakesRecordsOfAWebServer) {
   httplib::Server server;
   server.Get("/a.jsonl", [&](const httplib::Request&, httplib::Response& response) {

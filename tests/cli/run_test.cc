@@ -1,5 +1,6 @@
 // diapason run: what it measures, and outputs compared with files.
 #include <fstream>
+#include <limits>
 
 #include "cli/npy.h"
 #include "cli/tensor_file.h"

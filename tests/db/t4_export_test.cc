@@ -1,5 +1,7 @@
 #include "db/t4_export.h"
 
+#include <limits>
+#include <map>
 #include <sstream>
 
 #include "nlohmann/json.hpp"

@@ -82,6 +82,34 @@ TEST(Padding, RowsOfAClassifierAreApart) {
   EXPECT_EQ(Prove(make, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
 }
 
+// The root of a sum of squares, as LpPool is read, and where maxima are.
+TEST(Padding, ImagesAreApartInPools) {
+  for (const char* volume : {"", "3d"}) {
+    const bool deep = *volume != '\0';
+    const auto image = [deep](int64_t batch) { return deep ? Ints{batch, 2, 3, 4, 5} : Ints{batch, 2, 4, 5}; };
+    const Attributes window({{"kernel", deep ? Ints{2, 2, 2} : Ints{2, 2}}});
+    const std::string suffix = volume;
+    const Make make = [=](int64_t batch) {
+      GraphBuilder b;
+      const int x = b.In(image(batch));
+      return b.Out({b.Op("sqrt", {b.Op("sum_pool" + suffix, {b.Op("mul", {x, x})}, window)}),
+                    b.Op("max_pool" + suffix, {x}, window), b.Op("max_pool" + suffix + "_indices", {x}, window)});
+    };
+    ExpectHarmless(make);
+    const auto proven = Prove(make, {});
+    ASSERT_TRUE(proven.ok()) << proven.status();
+    for (const auto& axes : proven->outputs) EXPECT_EQ(axes, (std::vector<GrowingAxis>{{0, 1}}));
+    EXPECT_EQ(WhyNot([=](int64_t height) {
+                GraphBuilder b;
+                Ints shape = image(2);
+                shape[shape.size() - 2] = height;
+                return b.Out({b.Op("sum_pool" + suffix, {b.In(shape)}, {{"kernel", Ints(deep ? 3 : 2, 1)}})});
+              }),
+              "node 'sum_pool" + suffix + "_0' (sum_pool" + suffix +
+                  ") combines values along 'batch', those of padding included");
+  }
+}
+
 // As Mask R-CNN has them for the boxes that were found.
 TEST(Padding, RegionsAreReadApart) {
   const auto make = [](int64_t images, int64_t regions) {

@@ -31,7 +31,7 @@ def test_a_package_describes_its_inputs_and_outputs(gemm):
     assert [port.shape for port in package.outputs] == [(16, 12)]
     assert package.symbols == ()
     assert package.plans == ({},)
-    assert repr(package) == f"<diapason.Package gemm for cpu -num-cores=1, from {gemm!r}>"
+    assert repr(package) == f"<diapason.Package gemm for cpu -num-cores=1, from {gemm!r}: a float32 16x8, b float32 8x12 -> output float32 16x12>"
 
 
 def test_arrays_come_in_by_position_and_by_name(gemm, matrices):

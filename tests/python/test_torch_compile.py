@@ -151,6 +151,25 @@ def test_the_history_of_an_earlier_run_is_used(compiled, tmp_path):
     assert dp.History(history).summary().record_count == summary.record_count
 
 
+def test_a_history_that_is_not_there_is_warned_of(compiled, tmp_path):
+    model, history = Dense().eval(), str(tmp_path / "none.db")
+    with pytest.warns(dp.DiapasonWarning) as caught:
+        check(model, compiled(model, history=history), torch.randn(4, 8))
+    assert str(caught[0].message) == (f"there is no history {history}, so schedules are those that come with Diapason; options={{'trials': ...}} makes one")
+    assert caught[0].filename == __file__  # where the model is called, not where it is compiled
+    assert reasons() == [] and not os.path.exists(history)
+
+
+def test_an_exported_program_is_a_model(tmp_path, capfd):
+    model, x = Dense().eval(), torch.randn(3, 8)
+    program = torch.export.export(model, (x,))
+    built = dp.build(program, CPU, out=tmp_path / "package", name="dense", check=False, measure=False, progress=False)
+    assert capfd.readouterr() == ("", "")  # the exporter tells steps
+    package = dp.load(built.out)
+    assert package.network == "dense"
+    torch.testing.assert_close(package(x), model(x).detach(), rtol=1e-3, atol=1e-5)
+
+
 def test_a_service_tunes_and_has_the_records(compiled, cache, address):
     model, before = Dense().eval(), len(packages_in(cache))
     check(model, compiled(model, service=address, trials=2), torch.randn(7, 8))
@@ -286,17 +305,77 @@ def test_weights_that_are_inputs_may_change_unseen(compiled):
     assert reasons() == []
 
 
-def test_new_sizes_get_packages_of_their_own_up_to_a_limit(compiled, cache):
+def test_dynamic_sizes_become_buckets(compiled, cache):
     model = Dense().eval()
     run = compiled(model, sizes=2)
     before = len(packages_in(cache))
-    for batch in (11, 12, 13, 14, 13):
+    for batch in (11, 12, 13, 14, 2, 1, 16):
         check(model, run, torch.randn(batch, 8))
-    # Dynamo takes the first size for fixed; of the graph with a dynamic size come two.
+    # Dynamo takes the first size for fixed, and 1 for another graph. The others are padded to 16.
+    assert len(packages_in(cache)) == before + 3
+    check(model, run, torch.randn(17, 8))  # a plan more, in a package that has both
+    check(model, run, torch.randn(9, 8))
+    assert len(packages_in(cache)) == before + 4 and reasons() == []
+    newest = max(pathlib.Path(cache, "packages").glob("[!.]*"), key=os.path.getmtime)
+    assert [list(plan.values()) for plan in dp.load(newest).plans] == [[16], [32]]
+    check(model, run, torch.randn(33, 8))
+    (reason,) = reasons()
+    assert reason == ("a graph runs in eager mode: there are packages for 2 sizes of it already, as many as options={'sizes': 2} allows; sizes 33x8 "
+                      "have none")
+    assert len(packages_in(cache)) == before + 4
+
+
+def test_sizes_that_cannot_be_padded_get_packages_of_their_own(compiled, cache):
+    def function(x):
+        return torch.softmax(x @ torch.ones(8, 4), 0) + 1  # along the size that changes
+
+    run = compiled(function, sizes=2)
+    before = len(packages_in(cache))
+    for batch in (11, 12, 13, 14, 13):
+        check(function, run, torch.randn(batch, 8))
     assert len(packages_in(cache)) == before + 3
     (reason,) = reasons()
     assert reason == ("a graph runs in eager mode: there are packages for 2 sizes of it already, as many as options={'sizes': 2} allows; sizes 14x8 "
                       "have none")
+
+
+def test_two_dynamic_sizes_have_buckets_of_both(compiled, cache):
+    def function(x):
+        return torch.relu(x).sum(2).transpose(0, 1) * 2
+
+    run = compiled(function)
+    before = len(packages_in(cache))
+    for shape in ((3, 5, 8), (4, 7, 8), (2, 8, 8)):
+        x = torch.randn(shape)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch._dynamo.mark_dynamic(x, 1)
+        assert check(function, run, x).stride() == function(x).stride()
+    assert len(packages_in(cache)) == before + 1 and reasons() == []
+
+
+def test_changed_weights_are_seen_by_buckets(compiled):
+    model = Dense().eval()
+    run = compiled(model, dynamic=True)
+    for batch in (5, 6):
+        check(model, run, torch.randn(batch, 8))
+        with torch.no_grad():
+            model.first.weight.mul_(2)
+        check(model, run, torch.randn(batch + 2, 8))
+    assert reasons() == []
+
+
+def test_a_second_process_finds_the_package_of_buckets(cache):
+    code = ("import sys, torch, diapason as dp\n"
+            "torch.manual_seed(4)\n"
+            "model = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.ReLU()).eval()\n"
+            "run = torch.compile(model, backend='diapason', dynamic=True, options={'cache': sys.argv[1], 'target': 'cpu -num-cores=1'})\n"
+            "with torch.no_grad():\n"
+            "    for batch in (3, 4, 5): assert torch.allclose(run(torch.ones(batch, 6)), model(torch.ones(batch, 6)), atol=1e-5)\n"
+            "assert not dp.explain_fallbacks(), dp.explain_fallbacks()\n")
+    before = len(packages_in(cache))
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code, cache], check=True, timeout=200)
+        assert len(packages_in(cache)) == before + 2  # of 4, and of 4 and 8
 
 
 def test_sizes_marked_as_dynamic(compiled):

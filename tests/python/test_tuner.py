@@ -46,6 +46,31 @@ def test_a_model_is_a_path_or_bytes_or_an_object(model, tmp_path):
     assert lists[0].plans[0].sizes == {"batch": 2}
 
 
+@pytest.mark.parametrize("with_onnx", [True, False])
+def test_histories_know_bytes_by_the_name_of_their_graph(model, tmp_path, monkeypatch, with_onnx):
+    if not with_onnx:
+        monkeypatch.setitem(sys.modules, "onnx", None)  # as where it is not installed
+    content = model.SerializeToString()
+
+    def network(given, **options):
+        built = dp.build(given, CPU, out=tmp_path / "package", dims={"batch": [1, 2]}, check=False, measure=False, **options)
+        return dp.load(built.out).network
+
+    assert [network(given) for given in (content, bytearray(content), memoryview(content), model)] == ["dense"] * 4
+    assert network(content, name="mine") == "mine"
+    nameless = onnx_copy(model, "")
+    assert network(nameless.SerializeToString()) == network(nameless) == "model"
+    with pytest.raises(ValueError, match="it is no ONNX model, or it was cut off"):
+        dp.tasks(b"\xff" * 10)
+
+
+def onnx_copy(model, name):
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.name = name
+    return copy
+
+
 def test_tuning_tells_how_far_it_is(tuned):
     history, result, told = tuned
     assert (result.progress.trials, result.progress.measured, result.progress.trial_limit) == (6, 6, 6)
@@ -219,6 +244,8 @@ def test_errors_have_the_text_of_the_library(tmp_path):
     assert not (tmp_path / "h.db").exists()
     with pytest.raises(FileNotFoundError):
         dp.History(tmp_path / "none.db")
+    with pytest.raises(dp.NotFoundError, match="^there is no history .*none.db; make one with `diapason tune`, or leave it out to build without records of your own$"):
+        dp.build("gemm", CPU, out=tmp_path / "package", history=tmp_path / "none.db", **GEMM)
 
 
 def test_the_program_is_beside_the_extension():

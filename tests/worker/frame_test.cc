@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "diapason/v1/process.pb.h"
 
 namespace diapason {

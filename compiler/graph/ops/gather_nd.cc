@@ -2,6 +2,7 @@
 // count from the end; of those outside, which the runtime rejects in inputs of a network, computed ones choose the
 // first or last element and replace nothing. Of several updates of one place the last one counts, unless they are
 // combined.
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"

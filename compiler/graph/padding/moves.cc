@@ -232,13 +232,15 @@ absl::Status FollowGatherElements(PaddingFacts& facts, const Node& node, const N
 
 const std::map<std::string, PaddingRule>& PaddingRulesOfMoves() {
   static const auto& rules = *new std::map<std::string, PaddingRule>{
-      {"avg_pool", FollowRows},       {"avg_pool3d", FollowRows},
-      {"concat", FollowConcat},       {"conv2d", FollowRows},
-      {"conv3d", FollowRows},         {"conv_transpose", FollowRows},
-      {"gather", FollowGather},       {"gather_elements", FollowGatherElements},
-      {"gather_nd", FollowGatherNd},  {"max_pool", FollowRows},
-      {"max_pool3d", FollowRows},     {"pad", FollowPad},
-      {"roi_align", FollowRegions},   {"slice", FollowSlice},
+      {"avg_pool", FollowRows},         {"avg_pool3d", FollowRows},
+      {"sum_pool", FollowRows},         {"sum_pool3d", FollowRows},
+      {"max_pool_indices", FollowRows}, {"max_pool3d_indices", FollowRows},
+      {"concat", FollowConcat},         {"conv2d", FollowRows},
+      {"conv3d", FollowRows},           {"conv_transpose", FollowRows},
+      {"gather", FollowGather},         {"gather_elements", FollowGatherElements},
+      {"gather_nd", FollowGatherNd},    {"max_pool", FollowRows},
+      {"max_pool3d", FollowRows},       {"pad", FollowPad},
+      {"roi_align", FollowRegions},     {"slice", FollowSlice},
       {"transpose", FollowTranspose},
   };
   return rules;

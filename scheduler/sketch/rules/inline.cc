@@ -40,7 +40,8 @@ class Inline : public SketchRule {
     const Stage& own = draft.state().stage(stage).op;
     if (consumers.size() != 1 || own.body->kind != ExprKind::kSelect || own.axes.empty()) return false;
     const Stage& reader = draft.state().stage(consumers[0]).op;
-    if (!reader.reduces() || draft.TileOf(consumers[0]) != nullptr || NeedsTiling(draft.state(), consumers[0])) return false;
+    if (!reader.reduces() || draft.TileOf(consumers[0]) != nullptr || NeedsTiling(draft.state(), consumers[0]))
+      return false;
     return reader.body->kind == ExprKind::kLoad && !UsesVar(own.body->args[0], own.axes.back().var.get()) &&
            Equal(own.body->args[2], IdentityOf(reader.combiner, own.dtype));
   }

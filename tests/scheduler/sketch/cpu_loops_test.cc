@@ -122,6 +122,20 @@ TEST(CpuLoopsTest, ShareTheParallelLoopAmongCores) {
   EXPECT_EQ(loops.Traffic(1 << 20, 0), 192 * 64 * 4 / 2 + 64 * 96 * 4);  // half of the rows and all columns
 }
 
+TEST(CpuLoopsTest, TellWhereTilesAndVectorsGoBeyondTheTensor) {
+  const CpuLoops whole = CandidateLoops(testing::MatMul(192, 96, 64, true), "direct/tile3", kTiles).Of("dense", 1);
+  EXPECT_EQ(whole.Guards(), 0);
+  EXPECT_FALSE(whole.guards_lanes());
+  const CpuLoops rows = CandidateLoops(testing::MatMul(190, 96, 64, true), "direct/tile3", kTiles).Of("dense", 1);
+  EXPECT_GT(rows.Guards(), 0);
+  EXPECT_FALSE(rows.guards_lanes());
+  const CpuLoops lanes = CandidateLoops(testing::MatMul(192, 90, 64, true), "direct/tile3", kTiles).Of("dense", 1);
+  EXPECT_GT(lanes.Guards(), 0);
+  EXPECT_FALSE(lanes.guards_lanes());
+  const CpuLoops both = CandidateLoops(testing::MatMul(190, 90, 64, true), "direct/tile3", kTiles).Of("dense", 1);
+  EXPECT_TRUE(both.guards_lanes());
+}
+
 TEST(CpuLoopsTest, UnrollAsLoweringDoes) {
   auto said = kTiles;
   said["unroll"] = 512;

@@ -85,8 +85,22 @@ TEST(Registers, EpiloguesOfRegisterTilesReadThem) {
     // The tile is a buffer by itself, and no larger than it: nothing is copied between sums and what the epilogue
     // reads.
     const std::string text = ToString(program.kernels.back());
-    EXPECT_EQ(text.find("gemm_sum"), std::string::npos) << text;
+    EXPECT_EQ(text.find("dense_sum"), std::string::npos) << text;
   }
+}
+
+// Its epilogue is a loop over the tile's memory, in which compilers would have to find the registers.
+TEST(Registers, TilesThatALoopReadsAreAddedUpInBuffersOfTheirOwn) {
+  const std::vector<LoweredProgram> programs = RegisterTiles(testing::MatMul(192, 96, 64, true), "direct/tile2");
+  ASSERT_FALSE(programs.empty());
+  int looked = 0;
+  for (const LoweredProgram& program : programs) {
+    const std::string text = ToString(program.kernels.back());
+    const bool read_by_loops = text.find("for add_") != std::string::npos;
+    looked += read_by_loops ? 1 : 0;
+    EXPECT_TRUE(!read_by_loops || text.find("local float32 dense_sum") != std::string::npos) << text;
+  }
+  EXPECT_GT(looked, 0);
 }
 
 TEST(Registers, PaddingThatIsFoldedIsNoKernelAndNoChoice) {
