@@ -131,6 +131,7 @@ def export(name, path):
         return write_quantised(name, path)
     import torch
     torch.manual_seed(0)
+    torch.backends.mha.set_fastpath_enabled(False)  # a fused operator, for which the exporter has none
     with torch.no_grad():
         module, inputs = module_of(name)
         norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
