@@ -134,6 +134,9 @@ def export(name, path):
     torch.backends.mha.set_fastpath_enabled(False)  # a fused operator, for which the exporter has none
     with torch.no_grad():
         module, inputs = module_of(name)
+        for parameter in module.parameters():  # torchvision's ViT ends in a layer of zeros, whose outputs are all 0
+            if parameter.dim() > 1 and not parameter.any():
+                torch.nn.init.normal_(parameter, std=0.02)
         norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
         for norm in norms:  # statistics of random images, so that activations stay near 1 through all layers
             norm.momentum = 1.0
@@ -212,6 +215,8 @@ def difference(program, package, model, feeds, processors=()):
     worst = 0.0
     for output, want in zip(session.get_outputs(), session.run(None, feeds)):
         got = np.load(folder / f"{output.name}.npy").astype(np.float64)
+        if not want.any():
+            sys.exit(f"error: {model}: output {output.name} is 0 everywhere, which shows nothing; export the network with other weights")
         worst = max(worst, float(np.abs(got - want).max() / np.abs(want.astype(np.float64)).max()))
     return worst
 
