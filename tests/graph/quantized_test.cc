@@ -2,6 +2,8 @@
 // quantised type.
 #include "compiler/graph/passes/quantized.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <functional>
 
