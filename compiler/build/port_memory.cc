@@ -8,13 +8,6 @@
 namespace diapason {
 namespace {
 
-bool Overlaps(const AddressRange& range, absl::Span<const AddressRange> merged) {
-  if (range.begin == range.end) return false;
-  const auto behind = std::upper_bound(merged.begin(), merged.end(), range.begin,
-                                       [](uint64_t begin, const AddressRange& other) { return begin < other.end; });
-  return behind != merged.end() && behind->begin < range.end;
-}
-
 // Outputs that share memory with another port: a sweep over all of them in order of their starts.
 std::vector<bool> OutputsThatOverlap(absl::Span<const CallerPort> ports) {
   std::vector<size_t> order;
@@ -39,20 +32,6 @@ std::vector<bool> OutputsThatOverlap(absl::Span<const CallerPort> ports) {
 }
 
 }  // namespace
-
-std::vector<AddressRange> Merged(std::vector<AddressRange> ranges) {
-  std::sort(ranges.begin(), ranges.end(),
-            [](const AddressRange& a, const AddressRange& b) { return a.begin < b.begin; });
-  std::vector<AddressRange> merged;
-  for (const AddressRange& range : ranges) {
-    if (range.begin >= range.end) continue;
-    if (!merged.empty() && range.begin <= merged.back().end)
-      merged.back().end = std::max(merged.back().end, range.end);
-    else
-      merged.push_back(range);
-  }
-  return merged;
-}
 
 std::vector<bool> TensorsOfOnePort(const PackageManifest& manifest) {
   std::vector<int> ports(manifest.tensors.size(), 0);

@@ -9,18 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compiler/build/package_format.h"
+#include "compiler/runtime/address_ranges.h"
 #include "compiler/runtime/device.h"
 
 namespace diapason {
-
-// Addresses [begin, end).
-struct AddressRange {
-  uint64_t begin = 0, end = 0;
-  bool operator==(const AddressRange&) const = default;
-};
-
-// In order, those that touch or overlap as one; empty ones are left out.
-std::vector<AddressRange> Merged(std::vector<AddressRange> ranges);
 
 // By tensor of the manifest: whether it is one input, or one output that steps compute, and no other input or output.
 // A tensor that is both, or several of them, would have to be in several places; an output that is a constant or an

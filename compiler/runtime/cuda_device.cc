@@ -286,9 +286,7 @@ absl::StatusOr<std::unique_ptr<LaunchTimer>> CudaDevice::MakeLaunchTimer(std::ve
 }
 
 absl::StatusOr<std::vector<PrefetchLaunch>> CudaDevice::PrefetchesOf(const std::vector<Launch>& launches) {
-  constexpr int kFirstMajor = 9;  // compute capability
-  if (Attribute(cuda_, device_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < kFirstMajor)
-    return std::vector<PrefetchLaunch>();
+  if (CudaArchNumber(facts_.arch) < 90) return std::vector<PrefetchLaunch>();
   return prefetcher_->Prepare(launches, PlanPrefetches(MemoryOf(launches), facts_.l2_bytes));
 }
 

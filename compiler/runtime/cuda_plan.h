@@ -85,7 +85,7 @@ class CudaPlan : public Plan {
   }
   absl::Status LaunchTimed(std::vector<PreparedLaunch>& launches);
   // A graph of what `launch_all` puts into the stream. It is not uploaded ahead (cuGraphUpload): until such a graph has
-  // been launched, launches of every other graph take up to 8% more or less time than they do otherwise.
+  // been launched, launches of every other graph take more or less time than they do otherwise (docs/lab-notes.md).
   absl::Status CaptureGraph(const std::function<absl::Status()>& launch_all);
   absl::StatusOr<double> SecondsBetween(CUevent start, CUevent end);
   absl::Status MakeStreams(int count);

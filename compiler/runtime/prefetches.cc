@@ -1,8 +1,10 @@
 #include "compiler/runtime/prefetches.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
+#include <utility>
+
+#include "compiler/runtime/address_ranges.h"
 
 namespace diapason {
 namespace {
@@ -15,45 +17,25 @@ struct Piece {
   int64_t bytes = 0;
 };
 
-// Ranges that launches write, to be asked about others.
-class Written {
- public:
-  explicit Written(const std::vector<std::vector<MemoryRange>>& launches) {
-    for (const auto& launch : launches)
-      for (const MemoryRange& range : launch)
-        if (range.written) Add(range);
-  }
-
-  bool Touches(const MemoryRange& range) const {
-    const auto behind = ends_.lower_bound(range.end);
-    return behind != ends_.begin() && std::prev(behind)->second > range.begin;
-  }
-
- private:
-  void Add(MemoryRange range) {
-    auto at = ends_.upper_bound(range.begin);
-    if (at != ends_.begin() && std::prev(at)->second >= range.begin) --at;
-    while (at != ends_.end() && at->first <= range.end) {
-      range.begin = std::min(range.begin, at->first);
-      range.end = std::max(range.end, at->second);
-      at = ends_.erase(at);
-    }
-    if (range.begin < range.end) ends_[range.begin] = range.end;
-  }
-
-  std::map<uint64_t, uint64_t> ends_;  // by begin; apart from each other
-};
+std::vector<AddressRange> WrittenBy(const std::vector<std::vector<MemoryRange>>& launches) {
+  std::vector<AddressRange> written;
+  for (const auto& launch : launches)
+    for (const MemoryRange& range : launch)
+      if (range.written) written.push_back({range.begin, range.end});
+  return Merged(std::move(written));
+}
 
 // In order of the first launch that reads each.
 std::vector<Piece> PiecesOf(const std::vector<std::vector<MemoryRange>>& launches) {
-  const Written written(launches);
+  const std::vector<AddressRange> written = WrittenBy(launches);
   std::set<uint64_t> known;  // by begin
   std::vector<Piece> pieces;
   for (size_t l = 0; l < launches.size(); ++l) {
     for (size_t a = 0; a < launches[l].size(); ++a) {
       const MemoryRange& range = launches[l][a];
       const auto bytes = static_cast<int64_t>(range.end - range.begin);
-      if (bytes < kLeastPieceBytes || written.Touches(range) || !known.insert(range.begin).second) continue;
+      if (bytes < kLeastPieceBytes || Overlaps({range.begin, range.end}, written)) continue;
+      if (!known.insert(range.begin).second) continue;
       pieces.push_back({{l, a}, bytes});
     }
   }

@@ -27,14 +27,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Values;
 
-// ---- Configuration ----
-
-TEST(Merged, JoinsWhatTouches) {
-  EXPECT_THAT(Merged({{30, 40}, {10, 20}, {20, 25}, {5, 5}, {12, 14}, {35, 50}}),
-              ElementsAre(AddressRange{10, 25}, AddressRange{30, 50}));
-  EXPECT_THAT(Merged({}), IsEmpty());
-}
-
 CallerPort In(uint64_t begin, uint64_t bytes, bool movable = true) { return {{begin, begin + bytes}, false, movable}; }
 CallerPort Out(uint64_t begin, uint64_t bytes, bool movable = true) { return {{begin, begin + bytes}, true, movable}; }
 
