@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "api/version.h"
 #include "base/check.h"
-#include "compiler/runtime/library_calls.h"
+#include "compiler/runtime/cuda/library_calls.h"
 #include "db/history.h"
 #include "db/history_name.h"
 #include "db/rounds.h"

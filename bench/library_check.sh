@@ -4,7 +4,7 @@
 #
 #   bench/library_check.sh [FOLDER-OF-PROGRAMS] [gtest options]
 #
-# Libraries are looked for as the programs do it (compiler/runtime/library_calls.h, LibraryPaths): LD_LIBRARY_PATH and the
+# Libraries are looked for as the programs do it (compiler/runtime/cuda/library_calls.h, LibraryPaths): LD_LIBRARY_PATH and the
 # loader's cache, CUDA_HOME, /usr/local/cuda, and nvidia/*/lib of Python packages under VIRTUAL_ENV, CONDA_PREFIX, ~/.local,
 # /usr/local and /usr. NVRTC is wanted too.
 set -euo pipefail

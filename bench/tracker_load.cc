@@ -6,7 +6,7 @@
 //
 // RATE: measurements a second, over four queues. Latency: from the call of Submit to the arrival of the lease at a
 // worker. A worker holds up to four leases, "measures" each for 50 ms and reports what has ended at once, as a real one
-// does (worker/agent.cc), with its heartbeats.
+// does (worker/agent/agent.cc), with its heartbeats.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,9 +27,9 @@
 
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
-#include "worker/channel.h"
-#include "worker/convert.h"
-#include "worker/tracker_server.h"
+#include "worker/process/convert.h"
+#include "worker/rpc/channel.h"
+#include "worker/tracker/server.h"
 
 namespace diapason {
 namespace {

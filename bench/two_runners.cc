@@ -22,10 +22,10 @@
 #include "compiler/tensor/target.h"
 #include "db/history.h"
 #include "diapason/v1/measure.pb.h"
-#include "worker/child_process.h"
-#include "worker/convert.h"
-#include "worker/pipeline.h"
-#include "worker/processes.h"
+#include "worker/pipeline/pipeline.h"
+#include "worker/process/child_process.h"
+#include "worker/process/convert.h"
+#include "worker/process/processes.h"
 
 namespace diapason {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/target.h"
-#include "worker/child_process.h"
-#include "worker/scratch.h"
+#include "worker/process/child_process.h"
+#include "worker/process/scratch.h"
 
 namespace diapason {
 namespace {

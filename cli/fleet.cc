@@ -15,7 +15,7 @@
 #include "cli/service_json.h"
 #include "cli/table.h"
 #include "worker/fleet_status.h"
-#include "worker/health_check.h"
+#include "worker/rpc/health_check.h"
 
 namespace diapason {
 namespace {

@@ -4,7 +4,7 @@
 #include "cli/device_names.h"
 #include "compiler/tensor/target.h"
 #include "service/import_model.h"
-#include "worker/processes.h"
+#include "worker/process/processes.h"
 
 namespace diapason {
 namespace {

@@ -16,7 +16,7 @@
 #include "service/sha256.h"
 #include "service/worker_pool.h"
 #include "worker/fleet_status.h"
-#include "worker/tokens.h"
+#include "worker/rpc/tokens.h"
 
 namespace diapason {
 namespace {

@@ -32,7 +32,7 @@ struct LaunchFlags {
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
 
 // What can be checked before a worker is requested. InvalidArgument names the flag that does not fit, or is missing.
-// Other errors: of the workers' certificate and token (worker/security.h), of Launcher::Check.
+// Other errors: of the workers' certificate and token (worker/rpc/security.h), of Launcher::Check.
 absl::Status CheckLaunchFlags(const LaunchFlags& flags);
 
 // What the workers of a command about one file of this host are for.

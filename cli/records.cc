@@ -33,7 +33,7 @@
 #include "db/prune.h"
 #include "service/record_collection.h"
 #include "service/tune_spec.h"
-#include "worker/scratch.h"
+#include "worker/process/scratch.h"
 
 namespace diapason {
 namespace {

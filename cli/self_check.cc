@@ -14,8 +14,8 @@
 
 #include "absl/strings/numbers.h"
 #include "base/mutex.h"
-#include "worker/health_check.h"
-#include "worker/log.h"
+#include "worker/rpc/health_check.h"
+#include "worker/rpc/log.h"
 
 namespace diapason {
 namespace {

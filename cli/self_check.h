@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "worker/security.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "worker/tls_watch.h"
-#include "worker/tokens.h"
+#include "worker/rpc/tls_watch.h"
+#include "worker/rpc/tokens.h"
 
 namespace diapason {
 namespace {

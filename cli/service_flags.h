@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/command.h"
-#include "worker/log.h"
-#include "worker/metrics.h"
-#include "worker/sandbox.h"
-#include "worker/security.h"
-#include "worker/tracker_options.h"
+#include "worker/process/sandbox.h"
+#include "worker/rpc/log.h"
+#include "worker/rpc/metrics.h"
+#include "worker/rpc/security.h"
+#include "worker/tracker/options.h"
 
 namespace diapason {
 
@@ -65,7 +65,7 @@ absl::Status CheckAddress(const std::string& flag, const std::string& address);
 bool IsLoopback(const std::string& address);
 // What to show at `addresses`, one or several with commas between them, which `flag` gives and which are checked. Plain
 // text leaves this host only when that is said aloud: PermissionDenied names the flag and how to fix it. Other errors:
-// of certificates and tokens (worker/security.h).
+// of certificates and tokens (worker/rpc/security.h).
 absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& addresses,
                                                                   const SecurityFlags& flags);
 // The same for who listens, at one address.

@@ -9,7 +9,7 @@
 #include "cli/flags.h"
 #include "cli/self_check.h"
 #include "cli/service_flags.h"
-#include "worker/tracker_server.h"
+#include "worker/tracker/server.h"
 
 namespace diapason {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 namespace diapason {
 namespace {

@@ -21,9 +21,9 @@
 #include "diapason/v1/import.pb.h"
 #include "service/import_form.h"
 #include "service/importer.h"
-#include "worker/child_process.h"
-#include "worker/host_memory.h"
-#include "worker/scratch.h"
+#include "worker/process/host_memory.h"
+#include "worker/process/child_process.h"
+#include "worker/process/scratch.h"
 
 namespace diapason {
 namespace {

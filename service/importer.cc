@@ -26,8 +26,8 @@
 #include "diapason/v1/import.pb.h"
 #include "service/import_form.h"
 #include "service/import_model.h"
-#include "worker/child_process.h"
-#include "worker/frame.h"
+#include "worker/process/child_process.h"
+#include "worker/process/frame.h"
 
 namespace diapason {
 namespace {

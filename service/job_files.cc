@@ -15,7 +15,7 @@
 #include "db/rounds.h"
 #include "db/service_tables.h"
 #include "diapason/v1/tuning.pb.h"
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason {
 namespace {

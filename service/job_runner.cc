@@ -12,7 +12,7 @@
 #include "service/job_progress.h"
 #include "service/measurer.h"
 #include "service/measuring_judge.h"
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "compiler/tensor/serialize.h"
-#include "worker/candidate.h"
+#include "worker/process/candidate.h"
 
 namespace diapason {
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "diapason/v1/history.pb.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason {
 

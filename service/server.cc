@@ -15,12 +15,12 @@
 #include "service/model_store.h"
 #include "service/records.h"
 #include "service/service_client.h"
-#include "worker/call_gate.h"
-#include "worker/message_limits.h"
-#include "worker/rpc_service.h"
-#include "worker/service_host.h"
-#include "worker/tracker.h"
-#include "worker/tracker_server.h"
+#include "worker/rpc/call_gate.h"
+#include "worker/rpc/message_limits.h"
+#include "worker/rpc/rpc_service.h"
+#include "worker/rpc/service_host.h"
+#include "worker/tracker/server.h"
+#include "worker/tracker/tracker.h"
 
 namespace diapason {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "service/job_manager.h"
-#include "worker/metrics.h"
-#include "worker/security.h"
-#include "worker/tracker_options.h"
+#include "worker/rpc/metrics.h"
+#include "worker/rpc/security.h"
+#include "worker/tracker/options.h"
 
 namespace diapason {
 

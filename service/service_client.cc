@@ -12,8 +12,8 @@
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "service/model_store.h"
 #include "service/records.h"
-#include "worker/channel.h"
-#include "worker/tracker.h"
+#include "worker/rpc/channel.h"
+#include "worker/tracker/tracker.h"
 
 namespace diapason {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "db/history.h"
 #include "service/tune_spec.h"
-#include "worker/security.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/codegen/compile.h"
+#include "compiler/runtime/cuda/library_calls.h"
 #include "compiler/runtime/device.h"
-#include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/device_facts.h"
 
 namespace diapason {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason {
 namespace {

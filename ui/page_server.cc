@@ -19,9 +19,9 @@
 #include "base/mutex.h"
 #include "ui/assets.h"
 #include "ui/page_tls.h"
-#include "worker/log.h"
-#include "worker/log_pacer.h"
-#include "worker/tokens.h"
+#include "worker/rpc/log.h"
+#include "worker/rpc/log_pacer.h"
+#include "worker/rpc/tokens.h"
 
 namespace diapason {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/json.h"
 #include "ui/feed.h"
-#include "worker/security.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

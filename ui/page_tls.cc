@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "worker/tls_watch.h"
+#include "worker/rpc/tls_watch.h"
 
 namespace diapason {
 namespace {

@@ -4,7 +4,7 @@
 #include <openssl/ssl.h>
 
 #include "absl/status/status.h"
-#include "worker/security.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

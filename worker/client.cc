@@ -9,12 +9,12 @@
 #include "base/mutex.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
-#include "worker/channel.h"
-#include "worker/convert.h"
-#include "worker/log.h"
-#include "worker/message_limits.h"
-#include "worker/outcome_check.h"
-#include "worker/tracker.h"
+#include "worker/process/convert.h"
+#include "worker/process/outcome_check.h"
+#include "worker/rpc/channel.h"
+#include "worker/rpc/log.h"
+#include "worker/rpc/message_limits.h"
+#include "worker/tracker/tracker.h"
 #include "worker/worker_pages.h"
 
 namespace diapason {

@@ -17,9 +17,9 @@
 #include "absl/status/statusor.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
-#include "worker/candidate.h"
-#include "worker/pipeline.h"
-#include "worker/security.h"
+#include "worker/pipeline/pipeline.h"
+#include "worker/process/candidate.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 #include "worker/client.h"
-#include "worker/tracker_server.h"
+#include "worker/tracker/server.h"
 
 namespace diapason {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "diapason/v1/tracker.grpc.pb.h"
-#include "worker/channel.h"
+#include "worker/rpc/channel.h"
 #include "worker/worker_pages.h"
 
 namespace diapason {

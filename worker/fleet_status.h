@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/security.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

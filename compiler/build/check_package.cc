@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "compiler/build/open_package.h"
 #include "compiler/codegen/reference.h"
+#include "compiler/runtime/cpu/thread_pool.h"
 #include "compiler/runtime/executable.h"
-#include "compiler/runtime/thread_pool.h"
 
 namespace diapason {
 namespace {

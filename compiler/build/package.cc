@@ -11,8 +11,8 @@
 #include "base/mapped_file.h"
 #include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
+#include "compiler/runtime/cuda/library_calls.h"
 #include "compiler/runtime/executable.h"
-#include "compiler/runtime/library_calls.h"
 
 namespace diapason {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "compiler/runtime/cpu_device.h"
-#include "compiler/runtime/cuda_device.h"
-#include "compiler/runtime/opencl_device.h"
+#include "compiler/runtime/cpu/device.h"
+#include "compiler/runtime/cuda/device.h"
+#include "compiler/runtime/opencl/device.h"
 
 namespace diapason {
 namespace {

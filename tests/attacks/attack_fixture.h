@@ -29,8 +29,8 @@
 
 #include "tests/cli/fleet_fixture.h"
 #include "tests/paths.h"
-#include "worker/channel.h"
-#include "worker/security.h"
+#include "worker/rpc/channel.h"
+#include "worker/rpc/security.h"
 
 namespace diapason {
 

@@ -1,7 +1,7 @@
 // More connections than the process may have files for, from somebody without credentials. gRPC's own listener stops
 // accepting for good then.
 #include "tests/attacks/attack_fixture.h"
-#include "worker/listener.h"
+#include "worker/rpc/listener.h"
 
 namespace diapason {
 namespace {

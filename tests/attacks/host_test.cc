@@ -11,10 +11,10 @@
 #include "absl/base/config.h"
 #include "base/environment.h"
 #include "tests/attacks/attack_fixture.h"
-#include "worker/child_process.h"
-#include "worker/host_memory.h"
-#include "worker/sandbox.h"
-#include "worker/scratch.h"
+#include "worker/process/host_memory.h"
+#include "worker/process/child_process.h"
+#include "worker/process/sandbox.h"
+#include "worker/process/scratch.h"
 
 namespace diapason {
 namespace {

@@ -12,7 +12,7 @@
 #include "service/tune_spec.h"
 #include "tests/attacks/attack_fixture.h"
 #include "tests/graph/onnx/model_builder.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason {
 namespace {

@@ -17,7 +17,7 @@
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "tests/attacks/attack_fixture.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason {
 namespace {

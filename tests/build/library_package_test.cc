@@ -6,12 +6,12 @@
 #include "compiler/build/check_package.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
-#include "compiler/runtime/cpu_device.h"
+#include "compiler/runtime/cpu/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/sketch/library_space.h"
 #include "tests/build/testing.h"
-#include "tests/runtime/host_library.h"
+#include "tests/runtime/cuda/host_library.h"
 
 namespace diapason {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "tests/cli/fleet_fixture.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason {
 namespace {

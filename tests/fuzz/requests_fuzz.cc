@@ -11,10 +11,10 @@
 #include "scheduler/space.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/programs.h"
-#include "worker/convert.h"
-#include "worker/limits.h"
-#include "worker/tracker.h"
-#include "worker/tracker_store.h"
+#include "worker/process/convert.h"
+#include "worker/process/limits.h"
+#include "worker/tracker/store.h"
+#include "worker/tracker/tracker.h"
 
 namespace diapason {
 namespace {

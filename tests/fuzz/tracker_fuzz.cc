@@ -14,9 +14,9 @@
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/convert.h"
-#include "worker/tracker.h"
-#include "worker/tracker_store.h"
+#include "worker/process/convert.h"
+#include "worker/tracker/store.h"
+#include "worker/tracker/tracker.h"
 
 namespace diapason {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "service/import_model.h"
-#include "worker/child_process.h"
+#include "worker/process/child_process.h"
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "internal-importer") return diapason::ImporterMain(diapason::kChildSocket);

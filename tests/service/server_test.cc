@@ -8,7 +8,7 @@
 
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
-#include "worker/channel.h"
+#include "worker/rpc/channel.h"
 
 namespace diapason {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/compute_dag.h"
-#include "worker/toolchain.h"
+#include "worker/process/toolchain.h"
 
 namespace diapason {
 

@@ -8,11 +8,11 @@
 
 #include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
-#include "worker/agent.h"
-#include "worker/channel.h"
+#include "worker/agent/agent.h"
 #include "worker/client.h"
 #include "worker/fleet_status.h"
-#include "worker/tracker_server.h"
+#include "worker/rpc/channel.h"
+#include "worker/tracker/server.h"
 
 namespace diapason {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "compiler/tensor/target.h"
 #include "tests/worker/fakes.h"
-#include "worker/child_process.h"
-#include "worker/processes.h"
+#include "worker/process/child_process.h"
+#include "worker/process/processes.h"
 
 int main(int argc, char** argv) {
   std::string command = argc > 1 ? argv[1] : "";

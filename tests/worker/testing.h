@@ -17,7 +17,7 @@
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/measure.pb.h"
 #include "tests/worker/fakes.h"
-#include "worker/pipeline.h"
+#include "worker/pipeline/pipeline.h"
 
 namespace diapason {
 

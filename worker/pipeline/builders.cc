@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::pipeline {
 

@@ -9,7 +9,7 @@
 
 #include "worker/pipeline/builds.h"
 #include "worker/pipeline/job.h"
-#include "worker/process_slot.h"
+#include "worker/pipeline/process_slot.h"
 
 namespace diapason::pipeline {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "worker/convert.h"
 #include "worker/pipeline/network_builds.h"
+#include "worker/process/convert.h"
 
 namespace diapason::pipeline {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compiler/runtime/outcome.h"
-#include "worker/build_cache.h"
+#include "worker/pipeline/build_cache.h"
 #include "worker/pipeline/job.h"
 #include "worker/pipeline/jobs.h"
 

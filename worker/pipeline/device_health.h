@@ -5,8 +5,8 @@
 #include <string>
 
 #include "diapason/v1/process.pb.h"
-#include "worker/pipeline.h"
-#include "worker/process_slot.h"
+#include "worker/pipeline/pipeline.h"
+#include "worker/pipeline/process_slot.h"
 
 namespace diapason::pipeline {
 

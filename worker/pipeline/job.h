@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "diapason/v1/process.pb.h"
-#include "worker/pipeline.h"
+#include "worker/pipeline/pipeline.h"
 
 namespace diapason::pipeline {
 

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::pipeline {
 

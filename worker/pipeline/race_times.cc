@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::pipeline {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/time/clock.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/serialize.h"
-#include "worker/convert.h"
 #include "worker/pipeline/network_builds.h"
+#include "worker/process/convert.h"
 
 namespace diapason::pipeline {
 namespace {

@@ -14,8 +14,8 @@
 #include "worker/pipeline/device_health.h"
 #include "worker/pipeline/job.h"
 #include "worker/pipeline/jobs.h"
+#include "worker/pipeline/process_slot.h"
 #include "worker/pipeline/race_times.h"
-#include "worker/process_slot.h"
 
 namespace diapason::pipeline {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "worker/tracker_options.h"
+#include "worker/tracker/options.h"
 
 namespace diapason::tracker {
 

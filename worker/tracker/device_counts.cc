@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason::tracker {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/metrics.h"
+#include "worker/rpc/metrics.h"
 #include "worker/tracker/awake_clock.h"
 #include "worker/tracker/model.h"
 #include "worker/tracker/queue_table.h"

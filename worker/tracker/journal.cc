@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason::tracker {
 namespace {

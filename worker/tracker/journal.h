@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/tracker/model.h"
-#include "worker/tracker_store.h"
-#include "worker/tracker_writer.h"
+#include "worker/tracker/store.h"
+#include "worker/tracker/writer.h"
 
 namespace diapason::tracker {
 

@@ -1,7 +1,7 @@
 // What a tracker knows of queues, their requests, and the sessions of workers. The parts of the tracker share these
 // structs; a part says in its header which of them, or which members, it alone changes.
 //
-// All parts are behind the one lock of the tracker (worker/tracker_impl.h): none has a lock of its own, and each call
+// All parts are behind the one lock of the tracker (worker/tracker/tracker.cc): none has a lock of its own, and each call
 // of any of them is made with that one held.
 #pragma once
 
@@ -19,10 +19,10 @@
 
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
-#include "worker/id_set.h"
-#include "worker/log.h"
-#include "worker/tracker.h"
-#include "worker/tracker_options.h"
+#include "worker/rpc/log.h"
+#include "worker/tracker/id_set.h"
+#include "worker/tracker/options.h"
+#include "worker/tracker/tracker.h"
 
 namespace diapason::tracker {
 

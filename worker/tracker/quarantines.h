@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "worker/tracker_options.h"
+#include "worker/tracker/options.h"
 
 namespace diapason::tracker {
 

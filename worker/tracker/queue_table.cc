@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::tracker {
 namespace {

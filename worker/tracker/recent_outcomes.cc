@@ -1,6 +1,6 @@
 #include "worker/tracker/recent_outcomes.h"
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::tracker {
 

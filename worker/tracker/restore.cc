@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
-#include "worker/log.h"
+#include "worker/rpc/log.h"
 
 namespace diapason::tracker {
 namespace {

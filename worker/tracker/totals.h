@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "worker/metrics.h"
+#include "worker/rpc/metrics.h"
 #include "worker/tracker/model.h"
 
 namespace diapason::tracker {

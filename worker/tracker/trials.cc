@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::tracker {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 
 namespace diapason::tracker {
 namespace {

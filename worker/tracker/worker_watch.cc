@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "worker/convert.h"
-#include "worker/log.h"
-#include "worker/outcome_check.h"
+#include "worker/process/convert.h"
+#include "worker/process/outcome_check.h"
+#include "worker/rpc/log.h"
 
 namespace diapason::tracker {
 namespace {

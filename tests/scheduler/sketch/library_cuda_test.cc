@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
-#include "compiler/runtime/library_calls.h"
+#include "compiler/runtime/cuda/library_calls.h"
 #include "compiler/runtime/measure.h"
 #include "scheduler/sketch/library_space.h"
 #include "tests/schedule/library_cases.h"

@@ -8,9 +8,9 @@
 
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
-#include "compiler/runtime/cpu_device.h"
+#include "compiler/runtime/cpu/device.h"
 #include "scheduler/sketch/library_space.h"
-#include "tests/runtime/host_library.h"
+#include "tests/runtime/cuda/host_library.h"
 #include "tests/schedule/library_cases.h"
 #include "tests/scheduler/sketch/execute.h"
 

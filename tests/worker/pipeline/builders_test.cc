@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tests/worker/testing.h"
-#include "worker/convert.h"
-#include "worker/scratch.h"
+#include "worker/process/convert.h"
+#include "worker/process/scratch.h"
 
 namespace diapason::pipeline {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/worker/testing.h"
-#include "worker/scratch.h"
+#include "worker/process/scratch.h"
 
 namespace diapason::pipeline {
 namespace {

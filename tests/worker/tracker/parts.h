@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/convert.h"
+#include "worker/process/convert.h"
 #include "worker/tracker/awake_clock.h"
 #include "worker/tracker/device_counts.h"
 #include "worker/tracker/fleet_view.h"
