@@ -252,6 +252,17 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(fmaf(x, scale, -(top * scale))));\n"
      "  return y;\n"
      "}"},
+    // exp(factor * (x - top)) of x <= top, in the same way. Where the product would overflow, differences that are not
+    // 0 exceed all that exp tells apart without the factor too, or with it alone if it is less than 1.
+    {"coarse_exp_scaled", nullptr, nullptr,
+     "{T} float coarse_exp_scaled(float factor, float top, float x) {\n"
+     "  const float whole = factor * 1.44269504f;\n"
+     "  const float least = fminf(whole, 1.0f);\n"
+     "  const float scale = fabsf(top * whole) < 1e37f ? whole : least;\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(fmaf(x, scale, -(top * scale))));\n"
+     "  return y;\n"
+     "}"},
     // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part,
     // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
     {"small_part", nullptr, nullptr,
@@ -673,6 +684,9 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
     const Expr& x = from->args[0];
     if (x->kind == ExprKind::kSub)
       return helpers_.Use("coarse_exp_below") + "(" + Text(x->args[1]) + ", " + Text(x->args[0]) + ")";
+    if (x->kind == ExprKind::kMul && x->args[1]->kind == ExprKind::kSub)
+      return helpers_.Use("coarse_exp_scaled") + "(" + Text(x->args[0]) + ", " + Text(x->args[1]->args[1]) + ", " +
+             Text(x->args[1]->args[0]) + ")";
     return helpers_.Use("coarse_exp") + "(" + Text(x) + ")";
   }
   // Elements of a row have one divisor, whose reciprocal is taken once. Where it overflows the divisor is below 2^-128.

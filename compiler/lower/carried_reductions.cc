@@ -36,6 +36,8 @@ Stmt CarriedReductions::Begin(int carrier) {
   }
   std::vector<Stmt> all;
   for (int id : begun) all.push_back(BeginStage(id));
+  for (int id : begun)
+    if (nest_.buffers.scale(id) >= 0) all.push_back(HoldScale(id));
   return MakeSeq(std::move(all));
 }
 
@@ -56,6 +58,27 @@ Stmt CarriedReductions::BeginStage(int id) {
   });
 }
 
+Stmt CarriedReductions::HoldScale(int maximum) {
+  Expr scale;
+  for (const StageState& stage : nest_.kernel.state.stages())
+    if (stage.carry.maximum == maximum && stage.carry.scale) scale = stage.carry.scale;
+  scale = Rewrite(
+      scale, [](const Expr& e) { return e->kind == ExprKind::kLoad ? Load(e->buffer, e->dtype, {IntImm(0)}) : e; });
+  held_.emplace_back(scale, nest_.buffers.scale(maximum));
+  const Expr thread = MakeVar("thread");
+  return MakeFor(ForKind::kThreadX, thread, nest_.kernel.threads,
+                 MakeStore(held_.back().second, IntImm(0), std::move(scale)));
+}
+
+Expr CarriedReductions::WithHeldScales(Expr value) const {
+  for (const auto& [scale, buffer] : held_) {
+    value = Rewrite(value, [&, &scale = scale, &buffer = buffer](const Expr& e) {
+      return Equal(e, scale) ? Load(buffer, scale->dtype, {IntImm(0)}) : e;
+    });
+  }
+  return value;
+}
+
 Stmt CarriedReductions::WithGrowth(int id, size_t first, const Expr& index, const std::vector<Expr>& guards,
                                    Stmt maximum) {
   const int growth = nest_.buffers.growth(id);
@@ -68,8 +91,11 @@ Stmt CarriedReductions::WithGrowth(int id, size_t first, const Expr& index, cons
     });
   };
   const Stmt before = store([&](const Expr& at) { return Load(id, dtype, {at}); });
-  const Stmt after =
-      store([&](const Expr& at) { return Call("exp", {Sub(Load(growth, dtype, {at}), Load(id, dtype, {at}))}); });
+  const int scale = nest_.buffers.scale(id);
+  const Stmt after = store([&](const Expr& at) {
+    const Expr difference = Sub(Load(growth, dtype, {at}), Load(id, dtype, {at}));
+    return Call("exp", {scale < 0 ? difference : Mul(Load(scale, dtype, {IntImm(0)}), difference)});
+  });
   return MakeSeq({before, std::move(maximum), after});
 }
 

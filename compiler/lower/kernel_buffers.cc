@@ -58,14 +58,15 @@ KernelBuffers::KernelBuffers(const KernelContext& kernel, int* next)
     : next_(next),
       arrivals_(kernel.state.size(), -1),
       small_parts_(kernel.state.size(), -1),
-      growth_(kernel.state.size(), -1) {
+      growth_(kernel.state.size(), -1),
+      scale_(kernel.state.size(), -1) {
   for (int id : kernel.state.topological())
     if (kernel.skeleton.root_of(id) == kernel.root && kernel.state.stage(id).attach == StageState::Attach::kAt)
       DeclareStage(kernel, id);
   for (const StageState& s : kernel.state.stages()) {
     const int maximum = s.carry.maximum;
     if (maximum >= 0 && growth_[maximum] < 0 && kernel.skeleton.root_of(maximum) == kernel.root)
-      DeclareGrowth(kernel, maximum);
+      DeclareGrowth(kernel, maximum, s.carry.scale);
   }
 }
 
@@ -98,11 +99,14 @@ void KernelBuffers::DeclareStage(const KernelContext& kernel, int id) {
   }
 }
 
-void KernelBuffers::DeclareGrowth(const KernelContext& kernel, int maximum) {
+void KernelBuffers::DeclareGrowth(const KernelContext& kernel, int maximum, const Expr& scale) {
   const StageState& m = kernel.state.stage(maximum);
   growth_[maximum] = NewId();
   Declare({growth_[maximum], Identifier(m.op.name) + "_growth", m.op.dtype, ScopeOf(kernel, maximum),
            kernel.ElementsOf(maximum), true, 16});
+  if (!scale) return;
+  scale_[maximum] = NewId();
+  Declare({scale_[maximum], Identifier(m.op.name) + "_scale", scale->dtype, Scope::kLocal, 1, true, 16});
 }
 
 Stmt KernelBuffers::WithAllocations(Stmt body) {

@@ -33,14 +33,16 @@ class KernelBuffers {
   int small_parts(int copy) const { return small_parts_[copy]; }
   // exp(maximum before - maximum now), of a maximum that carried reductions are relative to; -1: of no such stage.
   int growth(int maximum) const { return growth_[maximum]; }
+  // Of each thread: the scale of differences from the maximum; -1: none.
+  int scale(int maximum) const { return scale_[maximum]; }
 
  private:
   void DeclareStage(const KernelContext& kernel, int id);
-  void DeclareGrowth(const KernelContext& kernel, int maximum);
+  void DeclareGrowth(const KernelContext& kernel, int maximum, const Expr& scale);
 
   int* next_;
   std::vector<BufferDecl> declared_;
-  std::vector<int> arrivals_, small_parts_, growth_;  // by stage
+  std::vector<int> arrivals_, small_parts_, growth_, scale_;  // by stage
 };
 
 }  // namespace diapason

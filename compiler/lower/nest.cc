@@ -53,7 +53,7 @@ Stmt NestBuilder::EmitStatement(int id) {
   const StageState& stage = kernel_.state.stage(id);
   bool unsafe = false;
   const Expr index = parts_.expressions.StoreIndex(id);
-  Expr value = parts_.expressions.Lower(id, stage.op.body, &unsafe);
+  Expr value = carried_.WithHeldScales(parts_.expressions.Lower(id, stage.op.body, &unsafe));
   const Guards guards = GuardsOf(parts_.state, id);
   // Partial results beyond the tensor are never read.
   if (!guards.domain.empty() && id != kernel_.split.tile)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,45 @@ void AddFactors(const Expr& e, std::vector<Expr>* factors) {
   for (const Expr& factor : term->args) AddFactors(factor, factors);
 }
 
+// Of inputs that have one element.
+bool IsNumber(const ScheduledStages& stages, const ExprNode& load) {
+  const Stage& input = stages.at(load.buffer).op;
+  return input.placeholder && input.elements() == 1;
+}
+
+// exp(score - top), or exp(scale * (score - top)) with a scale that is known before the kernel starts.
+struct RelativePower {
+  Expr score, top, scale;  // scale: null where there is none
+};
+
+std::optional<RelativePower> RelativePowerOf(const ScheduledStages& stages, const Expr& power) {
+  if (power->kind != ExprKind::kCall || power->name != "exp") return std::nullopt;
+  const Expr& exponent = power->args[0];
+  if (exponent->kind == ExprKind::kSub) return RelativePower{exponent->args[0], exponent->args[1], nullptr};
+  if (exponent->kind != ExprKind::kMul) return std::nullopt;
+  for (int i : {0, 1}) {
+    const Expr &difference = exponent->args[i], &scale = exponent->args[1 - i];
+    if (difference->kind != ExprKind::kSub) continue;
+    bool invariant = true;
+    Visit(scale, [&](const ExprNode& e) {
+      invariant &= e.kind != ExprKind::kVar && (e.kind != ExprKind::kLoad || IsNumber(stages, e));
+    });
+    if (invariant) return RelativePower{difference->args[0], difference->args[1], scale};
+  }
+  return std::nullopt;
+}
+
+// Whether all that is carried relative to the maximum so far has exponentials of this scale.
+bool HasScale(const ScheduledStages& stages, int maximum, const Expr& scale) {
+  for (int id = 0; id < stages.size(); ++id) {
+    const Carry& other = stages.at(id).carry;
+    if (!other.is_carried() || other.maximum != maximum) continue;
+    if ((other.scale == nullptr) != (scale == nullptr) || (scale != nullptr && !Equal(other.scale, scale)))
+      return false;
+  }
+  return true;
+}
+
 // A sum of exponentials relative to a maximum, or of their products by other factors.
 absl::Status CarryRelative(const ScheduledStages& stages, const Step& step, Carry* carry) {
   const StageState& stage = stages.at(step.stage);
@@ -37,12 +77,14 @@ absl::Status CarryRelative(const ScheduledStages& stages, const Step& step, Carr
   for (const Expr& load : factors) {
     if (load->kind != ExprKind::kLoad || !stages.at(load->buffer).op.body) continue;
     const Stage& powers = stages.at(load->buffer).op;
-    const Expr& power = Unconverted(powers.body);
-    if (power->kind != ExprKind::kCall || power->name != "exp" || power->args[0]->kind != ExprKind::kSub) continue;
-    const Expr &of = power->args[0]->args[0], &top = power->args[0]->args[1];
+    const std::optional<RelativePower> power = RelativePowerOf(stages, Unconverted(powers.body));
+    if (!power) continue;
+    const Expr& top = power->top;
     bool reads = false;
-    Visit(of, [&](const ExprNode& e) { reads |= e.kind == ExprKind::kLoad && e.buffer == carry->maximum; });
+    Visit(power->score, [&](const ExprNode& e) { reads |= e.kind == ExprKind::kLoad && e.buffer == carry->maximum; });
     if (reads || top->kind != ExprKind::kLoad || top->buffer != carry->maximum) continue;
+    if (!HasScale(stages, carry->maximum, power->scale)) continue;
+    carry->scale = power->scale;
     VarMap point;
     for (size_t d = 0; d < powers.axes.size(); ++d) point[powers.axes[d].var.get()] = load->args[d];
     std::vector<Expr> indices;
@@ -101,7 +143,7 @@ absl::Status ApplyCarry(ScheduledStages& stages, const Step& step) {
   StageState& stage = stages.at(step.stage);
   if (step.loops.size() != 1 || step.ints.size() != 2 || step.target < 0 || step.target >= stages.size())
     return BadStep(stage, "to carry a reduction takes one loop, a target, its loop and a maximum or -1");
-  Carry carry{step.loops[0], step.target, step.ints[0], step.ints[1], nullptr};
+  Carry carry{step.loops[0], step.target, step.ints[0], step.ints[1], nullptr, nullptr};
   const StageState& target = stages.at(carry.target);
   const auto is_outer = [](const StageState& s, int loop) {
     return loop >= 0 && loop < static_cast<int>(s.loops.size()) && s.loops[loop].is_leaf() && s.loops[loop].reduce &&

@@ -18,6 +18,7 @@ std::vector<DagRewrite> RewritesOf(const ComputeDag& dag) {
   for (int64_t levels : {1, 2})
     if (StrassenRewrite(dag, levels).ok()) rewrites.push_back(DagRewrite{"strassen", {levels}});
   if (AttentionRewrite(dag).ok()) rewrites.push_back(DagRewrite{"attention", {}});
+  if (AttentionRewrite(dag, ScoreScale::kInExponents).ok()) rewrites.push_back(DagRewrite{"attention", {1}});
   return rewrites;
 }
 
@@ -45,12 +46,14 @@ absl::StatusOr<ComputeDag> ApplyRewrite(const ComputeDag& dag, const DagRewrite&
   if (rewrite.name == "winograd" && rewrite.params.size() == 1) return WinogradRewrite(dag, rewrite.params[0]);
   if (rewrite.name == "rows" && rewrite.params.empty()) return RowsRewrite(dag);
   if (rewrite.name == "attention" && rewrite.params.empty()) return AttentionRewrite(dag);
+  if (rewrite.name == "attention" && rewrite.params == std::vector<int64_t>{1})
+    return AttentionRewrite(dag, ScoreScale::kInExponents);
   if (rewrite.name == "strassen" && rewrite.params.size() == 1) return StrassenRewrite(dag, rewrite.params[0]);
   if (rewrite.name == "winograd_k" && rewrite.params.size() == 1) return WinogradRewrite(dag, rewrite.params[0], true);
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no rewrite ", rewrite.ToString(),
-                   ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
-                   "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no rewrite ", rewrite.ToString(),
+      ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
+      "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention, attention(1) and library"));
 }
 
 }  // namespace diapason

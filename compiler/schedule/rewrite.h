@@ -17,7 +17,7 @@ namespace diapason {
 // spatial axes of either operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with
 // constant float32 weights; rows for dense convolutions of few channels in NHWC and float32; strassen(1) and
 // strassen(2) where there is a gemm rewrite whose extents are even, or multiples of 4; attention where one product
-// reads what is computed from another.
+// reads what is computed from another, and attention(1) where that is a softmax of scores times a factor.
 std::vector<DagRewrite> RewritesOf(const ComputeDag& dag);
 
 // gemm or winograd with the weights laid out at build time such that k is innermost, as tensor cores read them
@@ -59,8 +59,8 @@ bool LosesDigits(const DagRewrite& rewrite);
 // strassen(levels): the gemm rewrite's product as 7 or 49 products of halves or quarters of the operands.
 // (rewrite_strassen.h)
 //
-// attention: operands of both products as stages of their own in the order of rows, weights in the type of the values.
-// (rewrite_attention.h)
+// attention: operands of both products as stages of their own in the order of rows, weights in the type of the values;
+// attention(1): also with the scale of scores inside the exponentials. (rewrite_attention.h)
 absl::StatusOr<ComputeDag> ApplyRewrite(const ComputeDag& dag, const DagRewrite& rewrite);
 
 }  // namespace diapason

@@ -29,6 +29,17 @@ bool IsReadBy(const Expr& load, const Axis& axis) {
                      [&](const Expr& index) { return UsesVar(index, axis.var.get()); });
 }
 
+// Whether an expression has one value for all elements of a stage, known before the kernel starts.
+bool IsInvariant(const ComputeDag& dag, const Expr& e) {
+  bool invariant = true;
+  Visit(e, [&](const ExprNode& node) {
+    if (node.kind == ExprKind::kLoad)
+      invariant &= dag.stage(node.buffer).placeholder && dag.stage(node.buffer).elements() == 1;
+    invariant &= node.kind != ExprKind::kVar;
+  });
+  return invariant;
+}
+
 // Stages that read the one element of another along a dimension read it by their own axis there, if that has one
 // element too: a single query is then a row that can be followed through all stages.
 absl::StatusOr<ComputeDag> WithRowsOfOne(const ComputeDag& dag) {
@@ -49,7 +60,8 @@ absl::StatusOr<ComputeDag> WithRowsOfOne(const ComputeDag& dag) {
 
 class AttentionRewriter {
  public:
-  explicit AttentionRewriter(const ComputeDag& dag) : dag_(dag), new_id_(dag.size(), -1), reduced_(dag.size(), false) {}
+  AttentionRewriter(const ComputeDag& dag, ScoreScale scale)
+      : dag_(dag), scale_(scale), new_id_(dag.size(), -1), reduced_(dag.size(), false) {}
 
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindProducts());
@@ -57,8 +69,12 @@ class AttentionRewriter {
       ASSIGN_OR_RETURN(dag_, WithRowsOfOne(dag_));
     }
     FindQuotient();
+    if (scale_ == ScoreScale::kInExponents) RETURN_IF_ERROR(FindFactor());
+    // The rows of queries read the factor, which may stand behind them.
+    for (int id = 0; factor_ && id < dag_.size(); ++id)
+      if (dag_.stage(id).placeholder) Copy(id);
     for (int id = 0; id < dag_.size(); ++id) {
-      if (std::count(left_out_.begin(), left_out_.end(), id) > 0) continue;
+      if (std::count(left_out_.begin(), left_out_.end(), id) > 0 || new_id_[id] >= 0) continue;
       if (id == scores_ || id == values_)
         EmitProduct(id);
       else
@@ -126,6 +142,61 @@ class AttentionRewriter {
     left_out_ = chain;
   }
 
+  // Exponentials of differences of scores that are the product by a factor, and what these are.
+  absl::Status FindFactor() {
+    const absl::Status none = NoAttention("its scores are not scaled by a factor alone");
+    const Expr* power = powers_ < 0 ? nullptr : &Unconverted(dag_.stage(powers_).body);
+    if (power == nullptr || (*power)->kind != ExprKind::kCall || (*power)->name != "exp" ||
+        (*power)->args[0]->kind != ExprKind::kSub)
+      return none;
+    const Expr &score = (*power)->args[0]->args[0], &top = (*power)->args[0]->args[1];
+    if (score->kind != ExprKind::kLoad || top->kind != ExprKind::kLoad) return none;
+    const int scaled = score->buffer, maximum = top->buffer;
+    const Stage& tops = dag_.stage(maximum);
+    const std::vector<int> readers = dag_.consumers(scaled);
+    const bool read_by_both = readers.size() == 2 && std::count(readers.begin(), readers.end(), powers_) == 1 &&
+                              std::count(readers.begin(), readers.end(), maximum) == 1;
+    if (!read_by_both || !tops.reduces() || tops.combiner != Combiner::kMax || dag_.is_output(scaled) ||
+        dag_.consumers(scores_) != std::vector<int>{scaled} || dag_.is_output(scores_))
+      return none;
+    const Stage& stage = dag_.stage(scaled);
+    if (stage.body->kind != ExprKind::kMul || stage.dtype != DType::kFloat32) return none;
+    for (int i : {0, 1}) {
+      const Expr &product = stage.body->args[i], &factor = stage.body->args[1 - i];
+      if (product->kind != ExprKind::kLoad || product->buffer != scores_ || !IsInvariant(dag_, factor)) continue;
+      scaled_ = scaled;
+      unscaled_ = product;
+      maximum_ = maximum;
+      factor_ = factor;
+      left_out_.push_back(scaled);
+      return absl::OkStatus();
+    }
+    return none;
+  }
+
+  // The axis of scores over whose elements the maximum is taken.
+  const Expr& KeyOfScores() const {
+    const Stage &scores = dag_.stage(scores_), &tops = dag_.stage(maximum_);
+    const std::vector<Expr>& read = Unconverted(tops.body)->args;
+    const std::vector<Axis>& axes = dag_.stage(scaled_).axes;
+    for (size_t d = 0; d < axes.size(); ++d)
+      if (read[d] == tops.reduce_axes[0].var)
+        for (size_t a = 0; a < scores.axes.size(); ++a)
+          if (unscaled_->args[a] == axes[d].var) return scores.axes[a].var;
+    return scores.axes.back().var;
+  }
+
+  // A body that reads products where it read them scaled.
+  Expr OfProducts(const Expr& body) const {
+    return Rewrite(body, [&](const Expr& e) {
+      if (e->kind != ExprKind::kLoad || e->buffer != scaled_) return e;
+      VarMap point;
+      const std::vector<Axis>& axes = dag_.stage(scaled_).axes;
+      for (size_t d = 0; d < axes.size(); ++d) point[axes[d].var.get()] = e->args[d];
+      return Substitute(unscaled_, point);
+    });
+  }
+
   // Whether a load is of the same point as the stage's.
   bool IsOfPoint(int id, const ExprNode& load) const {
     const std::vector<Axis>& axes = dag_.stage(id).axes;
@@ -174,6 +245,11 @@ class AttentionRewriter {
 
   void Copy(int id) {
     Stage stage = dag_.stage(id);
+    if (factor_ && id == maximum_) stage.body = OfProducts(stage.body);
+    if (factor_ && id == powers_) {
+      const Expr difference = OfProducts(Unconverted(stage.body)->args[0]);
+      stage.body = Call("exp", {Mul(Call("abs", {factor_}), difference)});
+    }
     if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
     if (id == powers_) {
       stage.dtype = ValuesType();
@@ -243,8 +319,22 @@ class AttentionRewriter {
     copy.name = Unique(absl::StrCat(dag_.stage(load->buffer).name, ".rows"));
     copy.dtype = TypeOfRows(load);
     copy.body = Cast(copy.dtype, Load(new_id_[load->buffer], load->dtype, std::move(indices)));
+    if (factor_ && reduced_last && !UsesAxis(load, KeyOfScores())) copy.body = WithSign(copy.body);
     const DType dtype = copy.dtype;
     return Load(AddStage(std::move(copy)), dtype, std::move(point));
+  }
+
+  static bool UsesAxis(const Expr& load, const Expr& axis) {
+    return std::any_of(load->args.begin(), load->args.end(),
+                       [&](const Expr& index) { return UsesVar(index, axis.get()); });
+  }
+
+  // The value times the sign of the factor.
+  Expr WithSign(const Expr& value) const {
+    const Expr minus = FloatImm(-1, value->dtype);
+    if (factor_->kind == ExprKind::kFloatImm) return factor_->fvalue < 0 ? Mul(value, minus) : value;
+    const Expr negative = Lt(Renumbered(factor_, new_id_), FloatImm(0, factor_->dtype));
+    return Mul(value, Select(negative, minus, FloatImm(1, value->dtype)));
   }
 
   // Of queries and keys that are computed in the kernel (by a rotary embedding) in float32, that of the values where
@@ -289,10 +379,14 @@ class AttentionRewriter {
   }
 
   ComputeDag dag_;
+  const ScoreScale scale_;
   int scores_ = -1, values_ = -1, weights_ = -1;
   int powers_ = -1, sums_ = -1;  // of a softmax: its exponentials, and their sums; -1: the weights are no quotient
-  std::vector<Expr> row_;        // where the sum of the weights' row is, by their axes
-  std::vector<int> left_out_;    // stages that give the quotient
+  // Where exponentials scale differences: what the dag scales scores by, where, and what the maximum is of.
+  Expr factor_, unscaled_;
+  int scaled_ = -1, maximum_ = -1;
+  std::vector<Expr> row_;      // where the sum of the weights' row is, by their axes
+  std::vector<int> left_out_;  // stages that give the quotient
   std::vector<int> new_id_;
   std::vector<bool> reduced_;  // by stage: it reads, through others or not, what a reduction gives
   std::vector<Stage> stages_;
@@ -300,6 +394,8 @@ class AttentionRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag) { return AttentionRewriter(dag).Run(); }
+absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag, ScoreScale scale) {
+  return AttentionRewriter(dag, scale).Run();
+}
 
 }  // namespace diapason

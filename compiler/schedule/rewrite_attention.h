@@ -1,6 +1,8 @@
 // The attention rewrite: softmax(f(q k)) v with its operands laid out for tensor cores.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "compiler/tensor/compute_dag.h"
 
@@ -21,6 +23,14 @@ namespace diapason {
 // the end.
 //
 // InvalidArgument where the dag has another form.
-absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag);
+enum class ScoreScale : uint8_t {
+  kInScores,     // as the dag has it
+  kInExponents,  // below
+};
+// kInExponents: exponentials of scores that only a factor c scales, exp(c S - max(c S)), become exp(|c| (S' - max S'))
+// with S' = sign(c) S, the sign being that of the rows of q, where it is exact. The product's results are then what the
+// maximum is taken of, and scaling a difference costs nothing where exp is a power of two. InvalidArgument where
+// anything else is between scores and exponentials.
+absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag, ScoreScale scale = ScoreScale::kInScores);
 
 }  // namespace diapason

@@ -50,6 +50,7 @@ struct Carry {
   int target = -1, target_loop = -1;
   int maximum = -1;     // M; -1: none
   Expr maximum_load{};  // of M for an element of the stage
+  Expr scale{};         // of differences from M in the exponentials, of numbers and inputs of one element; null: 1
 
   bool is_carried() const { return loop >= 0; }
   // Carried by the loop of another stage.

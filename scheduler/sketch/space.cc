@@ -24,6 +24,14 @@ bool Has(const Draft& draft, StepKind kind) {
 
 bool OnTensorCores(const Draft& draft) { return Has(draft, StepKind::kTensorize); }
 
+// Exponentials that scale their differences save a multiplication where scores stay in registers.
+bool HoldsScoresInLanes(const Draft& draft) {
+  return OnTensorCores(draft) && std::any_of(draft.steps().begin(), draft.steps().end(), [](const Step& step) {
+           return step.kind == StepKind::kSetScope &&
+                  step.ints == std::vector<int32_t>{static_cast<int32_t>(Memory::kLanes)};
+         });
+}
+
 // Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
 bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft, StepKind::kRfactor); }
 
@@ -67,7 +75,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
   for (const DagRewrite& rewrite : RewritesOf(dag)) {
     if (std::find(without.begin(), without.end(), rewrite.name) != without.end()) continue;
     if (rewrite.name == "attention") {  // made for tensor cores
-      if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, OnTensorCores));
+      if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, rewrite.params.empty() ? OnTensorCores : HoldsScoresInLanes));
       continue;
     }
     if (rewrite.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory

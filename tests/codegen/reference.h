@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <unordered_map>
@@ -78,7 +79,7 @@ class ReferenceThread {
         memory[s->decl.id] = &contents;
         return Execute(s->body[0]);
       }
-      case StmtKind::kLet: vars_[s->var.get()] = Int(s->value); return Execute(s->body[0]);
+      case StmtKind::kLet: return Let(*s);
       case StmtKind::kBarrier: return barrier();
       case StmtKind::kClusterBarrier: return cluster_barrier();
       case StmtKind::kLaunchDependents: return;
@@ -103,6 +104,15 @@ class ReferenceThread {
   }
 
  private:
+  // Behind the body the variable is what it was before: the step of a pipeline is bound to the one before inside it.
+  void Let(const StmtNode& s) {
+    const auto outer = vars_.find(s.var.get());
+    const std::optional<int64_t> before = outer == vars_.end() ? std::nullopt : std::optional(outer->second);
+    vars_[s.var.get()] = Int(s.value);
+    Execute(s.body[0]);
+    if (before) vars_[s.var.get()] = *before;
+  }
+
   void Loop(const StmtNode& s) {
     const bool is_block = s.for_kind == ForKind::kBlockX, is_thread = s.for_kind == ForKind::kThreadX;
     if (is_block || is_thread || s.for_kind == ForKind::kCluster) {

@@ -152,6 +152,32 @@ TEST(DagRewrite, OfAttentionComputesTheSame) {
   EXPECT_GE(cases.size(), 8u);
 }
 
+// Differences of exponents are scaled, and queries have the sign: of a factor that is known, or not, or negative.
+TEST(DagRewrite, OfAttentionScalesInExponents) {
+  const DagRewrite rewrite{"attention", {1}};
+  testing::AttentionShape shape{.queries = 13, .keys = 37, .size = 20, .values = 24, .masked = false};
+  for (const bool transposed : {false, true}) {
+    for (const double scale : {0.3, -0.7, 0.0}) {
+      SCOPED_TRACE(scale);
+      shape.scale = scale;
+      shape.transposed_keys = transposed;
+      ExpectSameResults(testing::Attention(shape), rewrite, 1e-5);
+    }
+  }
+  shape.scale_is_input = true;
+  ExpectSameResults(testing::Attention(shape), rewrite, 1e-5);
+  shape.dtype = DType::kFloat16;
+  ExpectSameResults(testing::Attention(shape), rewrite, 2e-3);
+  const ComputeDag rewritten = ApplyRewrite(testing::Attention(shape), rewrite).value();
+  for (const Stage& stage : rewritten.stages()) EXPECT_NE(stage.name, "scaled");
+  const std::vector<DagRewrite> rewrites = RewritesOf(testing::Attention(shape));
+  EXPECT_EQ(std::count(rewrites.begin(), rewrites.end(), rewrite), 1);
+  // What is added to scores is no factor.
+  shape.masked = true;
+  EXPECT_EQ(ApplyRewrite(testing::Attention(shape), rewrite).status().ToString(),
+            "INVALID_ARGUMENT: no attention rewrite: its scores are not scaled by a factor alone");
+}
+
 TEST(DagRewrite, ListsThoseThatApply) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(NamesOf(RewritesOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
@@ -177,9 +203,10 @@ TEST(DagRewrite, ListsThoseThatApply) {
 
 TEST(DagRewrite, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
-  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
-            "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
-            "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library");
+  EXPECT_EQ(
+      ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
+      "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
+      "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention, attention(1) and library");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd rewrite: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {2}}).status().ToString(),

@@ -50,11 +50,12 @@ class ClusterReduction : public SketchRule {
  private:
   static void OfferOnTensorCores(const Draft& draft, int stage, std::vector<Derived>* result) {
     std::vector<GroupForm> forms(1);
-    const GroupForm by_groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
-    if (!by_groups.has_parts()) forms.push_back(by_groups);
+    for (const GroupForm& by_groups : FindGroupForms(draft, stage, ClusterSizes(draft, stage).back()))
+      if (!by_groups.has_parts()) forms.push_back(by_groups);
     for (const GroupForm& groups : forms) {
       Draft next = draft;
       next.Name(absl::StrCat("cluster_", NameOfProducts(draft, groups.rows >= 0)));
+      if (groups.turned) next.Name("turned");
       TileForTensorCores(&next, stage, groups);
       result->push_back({std::move(next), false});
     }

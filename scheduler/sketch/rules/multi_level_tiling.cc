@@ -273,7 +273,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
  private:
   static void OfferAllOnTensorCores(const Draft& draft, int stage, int consumer, std::vector<Derived>* result) {
     OfferOnTensorCores(draft, stage, consumer, {}, result);
-    if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0)
+    for (const GroupForm& groups : FindGroupForms(draft, stage))
       OfferOnTensorCores(draft, stage, consumer, groups, result);
   }
 
@@ -283,6 +283,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
     const bool by_groups = groups.rows >= 0;
     Draft next = draft;
     next.Name(NameOfProducts(draft, by_groups));
+    if (groups.turned) next.Name("turned");
     const int thread = TileForTensorCores(&next, stage, consumer, groups);
     const std::vector<int> operands = OtherOperands(draft, stage, consumer);
     if (!IntrinsicFor(draft, stage, by_groups)->parts && !operands.empty()) {

@@ -219,6 +219,38 @@ bool FitsTensorCores(const Draft& draft, int stage, int rows, int columns) {
   return true;
 }
 
+// Both operands of a product read from shared memory, by these rows and columns; no form where they do not fit.
+static GroupForm FormOfCopies(const Draft& draft, int stage, int rows, int columns) {
+  const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
+  const StageState& s = draft.state().stage(stage);
+  if (intrinsic.parts || intrinsic.rounds_factors() || s.axis(rows).extent < 64) return {};
+  Expr loads[2];
+  LoadsOfProduct(s.op.body, loads);
+  const Expr& k = s.axis(ReduceAxes(draft.state(), stage)[0]).var;
+  for (int i : {0, 1}) {
+    const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
+    if (!IsMatrix(columns_load, k, s.axis(columns).var) || !IsMatrix(rows_load, k, s.axis(rows).var)) continue;
+    const std::vector<bool> along_k = {columns_load->args.back() == k, rows_load->args.back() == k};
+    if (intrinsic.transposes() || (along_k[0] && along_k[1]))
+      return {rows, columns, {columns_load->buffer, rows_load->buffer}, along_k};
+  }
+  return {};
+}
+
+std::vector<GroupForm> FindGroupForms(const Draft& draft, int stage, int32_t blocks) {
+  std::vector<GroupForm> forms;
+  forms.push_back(FindGroupForm(draft, stage, blocks));
+  if (forms[0].rows < 0) return {};
+  const int64_t rows = draft.state().stage(stage).axis(forms[0].rows).extent, tiles = (rows + 63) / 64;
+  const bool wastes = 64 * tiles * 8 >= rows * 9;
+  if (!wastes || !forms[0].rows_copied() || forms[0].rows > forms[0].columns) return forms;
+  GroupForm turned = FormOfCopies(draft, stage, forms[0].columns, forms[0].rows);
+  if (turned.rows < 0) return forms;
+  turned.turned = true;
+  forms.push_back(std::move(turned));
+  return forms;
+}
+
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
@@ -235,15 +267,8 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   const Expr& k = s.axis(reduce[0]).var;
   // Pairs of narrow results are neighbours if the last axis makes the columns.
   for (int last : {1, 0}) {
-    const int columns = tiled[last], rows = tiled[1 - last];
-    if (intrinsic.parts || intrinsic.rounds_factors() || s.axis(rows).extent < 64) continue;
-    for (int i : {0, 1}) {
-      const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
-      if (!IsMatrix(columns_load, k, s.axis(columns).var) || !IsMatrix(rows_load, k, s.axis(rows).var)) continue;
-      const std::vector<bool> along_k = {columns_load->args.back() == k, rows_load->args.back() == k};
-      if (intrinsic.transposes() || (along_k[0] && along_k[1]))
-        return {rows, columns, {columns_load->buffer, rows_load->buffer}, along_k};
-    }
+    const GroupForm form = FormOfCopies(draft, stage, tiled[1 - last], tiled[last]);
+    if (form.rows >= 0) return form;
   }
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
   GroupForm found;

@@ -40,6 +40,7 @@ struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
   std::vector<bool> along_k{};  // of factors without small parts: whether k is innermost in each of these
+  bool turned = false;          // the other form of an output has rows and columns the other way
   bool rows_copied() const { return copied.size() > 1; }
   bool has_parts() const { return along_k.empty(); }
 };
@@ -47,6 +48,9 @@ struct GroupForm {
 // On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts,
 // 64 x 8: smaller ones are better off with warps. `blocks`: the most that share the reduction of a tile.
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
+// That form, if there is one, and, where an eighth of its rows or more would be beyond the output, one with the last
+// axis as rows: tiles have a multiple of 64 rows but any multiple of 8 columns.
+std::vector<GroupForm> FindGroupForms(const Draft& draft, int stage, int32_t blocks = 1);
 
 // Has a constant that makes the columns of rounded factors rounded at build time; the form with the stage that then
 // holds it.

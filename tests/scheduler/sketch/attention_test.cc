@@ -105,7 +105,7 @@ TEST(AttentionChainTest, OneQueryOfANetworkIsARowInTheRewrite) {
   const Network network = LoadOptimized("attention", options).value();
   const Partition partition = PartitionNetwork(network).value();
   ASSERT_EQ(partition.subgraphs.size(), 1u);
-  EXPECT_EQ(Sketches(partition.subgraphs[0].dag, "cuda -arch=sm_90").size(), 5u);
+  EXPECT_EQ(Sketches(partition.subgraphs[0].dag, "cuda -arch=sm_90").size(), 6u);
 }
 
 TEST(AttentionChainTest, OtherDagsAreNone) {
@@ -318,6 +318,51 @@ TEST(AttentionTest, WarpgroupsComputeTheDag) {
                                            [](const StmtNode& s) { return s.kind == StmtKind::kGroupMma; }) > 1,
                   cuda);
         testing::ExpectNestComputes(*lowered, reference, 2e-2);
+      }
+    }
+  }
+}
+
+// Scores that a factor alone scales stay as the product has them: exponentials scale their differences.
+TEST(AttentionTest, ExponentialsScaleDifferences) {
+  for (const char* text : {"cuda -arch=sm_90", "opencl"}) {
+    const Target target = Target::Parse(text).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    for (const bool given : {false, true}) {
+      const ComputeDag dag = Attention({.heads = 1,
+                                        .groups = 1,
+                                        .queries = 140,
+                                        .keys = 200,
+                                        .size = 24,
+                                        .values = 40,
+                                        .masked = false,
+                                        .dtype = DType::kFloat16,
+                                        .scale = -0.4,
+                                        .scale_is_input = given});
+      const auto task = TaskSpace::Create(dag, target, facts).value();
+      const testing::Reference reference = testing::MakeReference(dag, 11);
+      for (const char* name : {"attention(1)/attention_tensor.lanes", "attention(1)/attention_wgmma"}) {
+        ASSERT_GE(task->Find(name), 0) << name << " on " << text;
+        const Space& space = task->space(task->Find(name));
+        const bool groups = std::string(name).ends_with("wgmma");
+        const bool cuda = target.kind == TargetKind::kCuda;
+        for (const int stages : groups&& cuda ? std::vector{1, 2, 3, 5} : std::vector{1, 2}) {
+          SCOPED_TRACE(absl::StrCat(name, " on ", text, ", stages ", stages, ", given ", given));
+          const std::vector<int32_t> configuration = testing::Decide(space, {{"key.step", 2}, {"stages", stages}});
+          const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
+          ASSERT_TRUE(lowered.ok()) << lowered.status();
+          testing::ExpectNestComputes(*lowered, reference, 2e-2);
+          for (const KernelFunc& kernel : lowered->kernels) {
+            Contains(kernel.body, [](const StmtNode& s) {
+              if (s.kind == StmtKind::kAlloc) EXPECT_NE(s.decl.name, "scaled_");
+              return false;
+            });
+          }
+          if (!cuda) continue;
+          const auto program = CompileProgram(*lowered, target);
+          ASSERT_TRUE(program.ok()) << program.status();
+          EXPECT_NE(program->source.find("coarse_exp_scaled"), std::string::npos);
+        }
       }
     }
   }

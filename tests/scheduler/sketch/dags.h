@@ -355,6 +355,8 @@ struct AttentionShape {
   DType dtype = DType::kFloat32;
   int64_t hidden = 0;    // keys that nobody sees, the first: scores of minus infinity
   bool rotated = false;  // queries and keys are turned by their places first, in float32
+  double scale = 0.3;    // of scores
+  bool scale_is_input = false;
 };
 
 inline ComputeDag Attention(const AttentionShape& s) {
@@ -382,7 +384,10 @@ inline ComputeDag Attention(const AttentionShape& s) {
     return Mul(at(queries, {i[0], i[1], r[0]}),
                at(keys, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
   });
-  seen = b.Compute("scaled", shape, [&](const Vars& i) { return Mul(b.At(seen, i), FloatImm(0.3)); });
+  const int scale = s.scale_is_input ? b.Placeholder("scale", {}, s.dtype) : -1;
+  seen = b.Compute("scaled", shape, [&](const Vars& i) {
+    return Mul(b.At(seen, i), s.scale_is_input ? at(scale, {}) : FloatImm(s.scale));
+  });
   if (s.masked) {
     const int mask = b.Placeholder("mask", {s.queries, s.keys});
     seen = b.Compute("masked", shape, [&](const Vars& i) { return Add(b.At(seen, i), b.At(mask, {i[1], i[2]})); });

@@ -658,6 +658,35 @@ TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
   }
 }
 
+// Rows that would leave a part of their tiles empty make the columns instead, in kernels of one block a tile and of a
+// cluster.
+TEST(GroupProducts, RowsThatFillNoTilesAreColumns) {
+  std::mt19937 random(8);
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  for (int form = 0; form < 4; ++form) {
+    const ComputeDag dag = HalfProduct({100, 136, 328}, {(form & 1) != 0, (form & 2) != 0, true});
+    const testing::Reference expected = testing::MakeReference(dag, 5);
+    const auto task = TaskSpace::Create(dag, kCuda, facts).value();
+    for (const char* name : {"direct/wgmma.turned", "direct/cluster_wgmma.turned"}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", form));
+      ASSERT_GE(task->Find(name), 0);
+      const Space& space = task->space(task->Find(name));
+      std::map<std::string, int32_t> said{{"i0.groups", 1}, {"i1.groups", 1}, {"i1.tiles", 1}};
+      if (std::string(name).find("cluster") != std::string::npos) said["cluster"] = 2;
+      const auto lowered = Lower(dag, space.Instantiate(Draw(space, said, random)), kCuda, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const std::string text = ToString(lowered->kernels.back());
+      EXPECT_NE(text.find(" columns, w_shared_["), std::string::npos) << text;
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 1e-3));
+      EXPECT_TRUE(CompileProgram(*lowered, kCuda).ok());
+    }
+  }
+  const auto filled = TaskSpace::Create(HalfProduct({256, 136, 168}, {}), kCuda, FewCores()).value();
+  EXPECT_GE(filled->Find("direct/wgmma"), 0);
+  EXPECT_LT(filled->Find("direct/wgmma.turned"), 0);
+}
+
 TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
   std::mt19937 random(2);
   for (int form = 0; form < 5; ++form) {
