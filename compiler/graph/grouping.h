@@ -30,7 +30,7 @@ enum class Way : uint8_t {
   kInPlace,  // a concatenation: those that make its parts write them there; a kernel where that cannot be
   kApart,    // an element-wise node joins no group in front of it; a group that ends with it is not computed in its
              // reader; a product is no attention with the softmax and the product in front of it
-  kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
+  kShorterBranch,  // an element-wise node joins the anchor that ranks second (epilogue_fusion.h)
   kInProduct,      // reductions of one row (a normalization) are made again where a product reads the row
 };
 using Ways = std::map<int, Way>;  // by node
@@ -51,6 +51,12 @@ struct Grouping {
 // outlive it, unchanged.
 struct GroupingFacts {
   explicit GroupingFacts(const Network& network);
+  bool IsAnchor(int node) const { return kind[node] == OperatorKind::kAnchor; }
+  bool IsElementwise(int node) const { return kind[node] == OperatorKind::kElementwise; }
+  const Tensor& ResultOf(int node) const { return network.tensors[network.nodes[node].output]; }
+  // The one node that reads the result of a node, or -1 if there are several or none, or the network gives it out.
+  int OnlyReader(int node) const;
+
   const Network& network;
   std::vector<std::vector<int>> consumers;  // by tensor
   std::vector<int> producer;                // by tensor

@@ -1,0 +1,46 @@
+// A network whose nodes are grouped step by step, for the tests of compiler/graph/grouping.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "../testing.h"
+#include "compiler/graph/grouping.h"
+#include "compiler/graph/grouping/group_table.h"
+
+namespace diapason {
+
+struct GroupedNetwork {
+  // Choices are by the tensor that a node makes.
+  explicit GroupedNetwork(Network n, const std::vector<std::pair<int, Way>>& choices = {})
+      : network(std::move(n)), facts(network) {
+    for (const auto& [tensor, way] : choices) ways[NodeOf(tensor)] = way;
+  }
+
+  int NodeOf(int tensor) const { return facts.producer[tensor]; }
+  std::vector<int> NodesOf(const std::vector<int>& tensors) const {
+    std::vector<int> nodes;
+    for (int tensor : tensors) nodes.push_back(NodeOf(tensor));
+    return nodes;
+  }
+  int GroupOf(int tensor) const { return table.group_of(NodeOf(tensor)); }
+  // A group of the node that makes a tensor.
+  int Open(int tensor) { return table.Open(NodeOf(tensor)); }
+  // The choice points found, as the tensor that the node makes and its other way.
+  std::vector<std::pair<int, Way>> Finish() {
+    grouping = table.Finish();
+    std::vector<std::pair<int, Way>> forks;
+    for (const Fork& fork : grouping.forks) forks.emplace_back(network.nodes[fork.node].output, fork.other);
+    return forks;
+  }
+
+  const Network network;
+  const GroupingFacts facts;
+  Ways ways;
+  GroupTable table{facts, ways};
+  Grouping grouping;  // after Finish
+};
+
+using Forks = std::vector<std::pair<int, Way>>;
+
+}  // namespace diapason
