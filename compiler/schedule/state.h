@@ -42,7 +42,7 @@ class State {
   bool is_rounded_in_place(int copy) const;
   // True if all that a stage reads are copies in core matrices.
   bool reads_core_matrices(int products) const;
-  // The stages as text: one line a loop, with factors or holes.
+  // The stages as text: one line a loop, with factors or parameters.
   std::string ToString() const;
 
  private:

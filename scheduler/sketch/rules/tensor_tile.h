@@ -52,9 +52,9 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
 // holds it.
 GroupForm RoundColumns(Draft* draft, int stage, GroupForm groups);
 
-// Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
-// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or
-// block, tiles, warps, half, lane.
+// Tile sizes of one spatial axis within a block, as parameters. The order of an axis is block, warps, tiles, and within
+// the unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair,
+// tiles; or block, tiles, warps, half, lane.
 struct TensorTile {
   // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
   int32_t unit = 0;
@@ -69,7 +69,7 @@ struct TensorTile {
   Factor all() const { return warps * tiles * Factor::Of(unit > 0 ? unit : 1); }
 };
 
-// Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
+// Makes the parameters of every spatial axis of a stage. REQUIRES: FitsTensorCores.
 std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
                                         const GroupForm& groups = {});
 // Threads of a block: all lanes of all warps.
@@ -93,8 +93,8 @@ std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, cons
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in
 // them k and the 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with
-// holes for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads. Returns
-// R0 and the parameters.
+// parameters for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads.
+// Returns R0 and the parameters.
 struct TensorReduction {
   int loop = -1;  // R0, where operands are copied into shared memory
   ReduceTiles tiles;
