@@ -17,7 +17,7 @@ namespace {
 // The rules, in the order in which they are tried: first for each node, then for the groups.
 class Grouper {
  public:
-  Grouper(const GroupingFacts& facts, const Ways& ways) : facts_(facts), table_(facts, ways) {}
+  Grouper(const GroupingFacts& facts, const FusionModes& modes) : facts_(facts), table_(facts, modes) {}
 
   Grouping Run() {
     for (int n = 0; n < static_cast<int>(facts_.network.nodes.size()); ++n) Add(n);
@@ -69,6 +69,6 @@ int GroupingFacts::OnlyReader(int node) const {
   return network.is_output(tensor) || consumers[tensor].size() != 1 ? -1 : consumers[tensor][0];
 }
 
-Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways) { return Grouper(facts, ways).Run(); }
+Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes) { return Grouper(facts, modes).Run(); }
 
 }  // namespace diapason

@@ -34,8 +34,8 @@ bool AttentionFusion::Join(int n) {
   std::vector<int> nodes = table_.group(scores).nodes;
   nodes.insert(nodes.end(), table_.group(softmax).nodes.begin(), table_.group(softmax).nodes.end());
   if (!table_.MayHold(nodes, {n})) return false;
-  table_.AddFork(n, Way::kApart);
-  if (table_.WayOf(n) == Way::kApart) return false;
+  table_.AddOption(n, FusionMode::kApart);
+  if (table_.ModeOf(n) == FusionMode::kApart) return false;
   attentions_.insert(table_.Merge(scores, softmax, n));
   rows_.Forget(softmax);
   return true;

@@ -67,8 +67,8 @@ bool ConcatPlacement::PutInPlace(int n) {
     return part.place.Holds(network.tensors[part.tensor].type.elements());
   });
   if (!fits || copies > 1 || copies == static_cast<int64_t>(parts.size())) return false;
-  const bool chosen = table_.WayOf(n) == Way::kInPlace;
-  table_.AddFork(n, chosen ? Way::kKernel : Way::kInPlace);
+  const bool chosen = table_.ModeOf(n) == FusionMode::kInPlace;
+  table_.AddOption(n, chosen ? FusionMode::kKernel : FusionMode::kInPlace);
   if (!chosen) return false;
   for (int input : network.nodes[n].inputs)
     if (const int from = table_.facts().producer[table_.OwnerOf(input)]; from >= 0 && IsReadOnlyBy(input, n))

@@ -51,11 +51,11 @@ int EpilogueFusion::GroupFor(int n) {
   }
   const auto has_anchor = [&](int group) { return group >= 0 && table_.group(group).anchor >= 0; };
   if (has_anchor(best) && ReadsResidual(facts.network, node)) {
-    table_.AddFork(n, Way::kApart);
-    if (has_anchor(second)) table_.AddFork(n, Way::kShorterBranch);
+    table_.AddOption(n, FusionMode::kApart);
+    if (has_anchor(second)) table_.AddOption(n, FusionMode::kShorterBranch);
   }
-  if (table_.WayOf(n) == Way::kApart) return -1;
-  return table_.WayOf(n) == Way::kShorterBranch && second >= 0 ? second : best;
+  if (table_.ModeOf(n) == FusionMode::kApart) return -1;
+  return table_.ModeOf(n) == FusionMode::kShorterBranch && second >= 0 ? second : best;
 }
 
 bool EpilogueFusion::Join(int n) {

@@ -15,12 +15,12 @@ constexpr int64_t kMaxGroupTree = 1024;
 
 }  // namespace
 
-GroupTable::GroupTable(const GroupingFacts& facts, const Ways& ways)
-    : facts_(facts), ways_(ways), group_of_(facts.network.nodes.size(), -1) {}
+GroupTable::GroupTable(const GroupingFacts& facts, const FusionModes& modes)
+    : facts_(facts), modes_(modes), group_of_(facts.network.nodes.size(), -1) {}
 
-Way GroupTable::WayOf(int node) const {
-  const auto it = ways_.find(node);
-  return it == ways_.end() ? Way::kUsual : it->second;
+FusionMode GroupTable::ModeOf(int node) const {
+  const auto it = modes_.find(node);
+  return it == modes_.end() ? FusionMode::kDefault : it->second;
 }
 
 void GroupTable::AddView(int node) {
@@ -145,7 +145,7 @@ Grouping GroupTable::Finish() {
   std::stable_sort(result.groups.begin(), result.groups.end(),
                    [](const Group& a, const Group& b) { return a.order < b.order; });
   result.alias_of = std::move(alias_of_);
-  result.forks = std::move(forks_);
+  result.options = std::move(options_);
   groups_.clear();
   group_of_.assign(group_of_.size(), -1);
   return result;

@@ -1,5 +1,5 @@
 // The groups of a network while GroupNodes (grouping.h) forms them: the nodes of each group, the tensors that are
-// views, and the choice points found so far. The rules beside this file decide what is grouped; this class keeps every
+// views, and the fusion options found so far. The rules beside this file decide what is grouped; this class keeps every
 // node in at most one group and every group small enough. For compiler/graph alone; not thread-safe.
 #pragma once
 
@@ -17,15 +17,15 @@ namespace diapason {
 class GroupTable {
  public:
   // Both are to outlive it.
-  GroupTable(const GroupingFacts& facts, const Ways& ways);
+  GroupTable(const GroupingFacts& facts, const FusionModes& modes);
 
   const GroupingFacts& facts() const { return facts_; }
   const Network& network() const { return facts_.network; }
 
   // What the caller of GroupNodes has chosen for a node.
-  Way WayOf(int node) const;
-  // Records that `node` could be grouped in another way.
-  void AddFork(int node, Way other) { forks_.push_back({node, other}); }
+  FusionMode ModeOf(int node) const;
+  // Records that `node` could be grouped in another mode.
+  void AddOption(int node, FusionMode other) { options_.push_back({node, other}); }
 
   // The result of `node` needs no kernel: it has the memory of its first input.
   void AddView(int node);
@@ -46,8 +46,8 @@ class GroupTable {
   bool MayHold(std::vector<int> nodes, const std::vector<int>& more) const;
 
   // The nodes from the readers of a tensor to the first node in which all paths from the tensor meet, that one included
-  // and last. Empty if there are more than `limit`, the network gives out one of the results on the way, or one of the
-  // nodes has a group or does not fulfil `may_join`.
+  // and last. Empty if there are more than `limit`, the network gives out one of the results between them, or one of
+  // the nodes has a group or does not fulfil `may_join`.
   std::vector<int> NodesUpToMeeting(int tensor, size_t limit, const std::function<bool(int)>& may_join) const;
 
   // A new group of one node; its index.
@@ -70,11 +70,11 @@ class GroupTable {
 
  private:
   const GroupingFacts& facts_;
-  const Ways& ways_;
+  const FusionModes& modes_;
   std::vector<int> group_of_;  // by node
   std::vector<Group> groups_;
   std::map<int, int> alias_of_;  // by tensor
-  std::vector<Fork> forks_;
+  std::vector<FusionOption> options_;
 };
 
 }  // namespace diapason

@@ -115,8 +115,8 @@ void ProducerFusion::AbsorbAll() {
     if (reader < 0 || table_.group_of(reader) < 0 || !MayAbsorb(producer, reader)) continue;
     const int into = table_.group_of(reader), last = producer.nodes.back();
     if (!table_.MayHold(producer.nodes, table_.group(into).nodes)) continue;
-    if (IsComputedAgainIn(producer, table_.group(into))) table_.AddFork(last, Way::kApart);
-    if (table_.WayOf(last) == Way::kApart) continue;
+    if (IsComputedAgainIn(producer, table_.group(into))) table_.AddOption(last, FusionMode::kApart);
+    if (table_.ModeOf(last) == FusionMode::kApart) continue;
     table_.MoveNodes(g, into);
     table_.MoveViews(views, into);
   }

@@ -68,9 +68,9 @@ void RowFusion::JoinProducts() {
     const int into = table_.group_of(product);
     if (!table_.MayHold(table_.group(g).nodes, table_.group(into).nodes)) continue;
     const int last = table_.group(g).nodes.back();
-    const bool apart = table_.WayOf(product) == Way::kApart;  // of attention
-    if (!apart) table_.AddFork(last, Way::kInProduct);
-    if (apart || table_.WayOf(last) == Way::kInProduct) table_.MoveNodes(g, into);
+    const bool apart = table_.ModeOf(product) == FusionMode::kApart;  // of attention
+    if (!apart) table_.AddOption(last, FusionMode::kInProduct);
+    if (apart || table_.ModeOf(last) == FusionMode::kInProduct) table_.MoveNodes(g, into);
   }
 }
 

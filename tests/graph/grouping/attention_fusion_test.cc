@@ -34,29 +34,29 @@ TEST(AttentionFusion, MergesBothProductsAndTheSoftmaxAndOffersThemApart) {
   EXPECT_EQ(g.table.group(group).nodes, g.NodesOf({h.scores, h.weights, h.product}));
   EXPECT_EQ(g.table.group(group).anchor, g.NodeOf(h.product));
   EXPECT_EQ(h.rows->RowsOf(group), nullptr);
-  EXPECT_EQ(g.Finish(), (Forks{{h.product, Way::kApart}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{h.product, FusionMode::kApart}}));
   EXPECT_EQ(g.grouping.groups.size(), 1u);
 }
 
 TEST(AttentionFusion, LeavesThemApartWhereThatWasChosen) {
   Heads h;
-  GroupedNetwork g(h.b.Out({h.product}), {{h.product, Way::kApart}});
+  GroupedNetwork g(h.b.Out({h.product}), {{h.product, FusionMode::kApart}});
   EXPECT_FALSE(h.Join(g));
   EXPECT_EQ(g.GroupOf(h.product), -1);
   EXPECT_NE(g.GroupOf(h.scores), g.GroupOf(h.weights));
-  EXPECT_EQ(g.Finish(), (Forks{{h.product, Way::kApart}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{h.product, FusionMode::kApart}}));
 }
 
 TEST(AttentionFusion, NeedsASoftmaxAlongRowsWhoseResultNobodyElseReads) {
   Heads columns(-2);
   GroupedNetwork g(columns.b.Out({columns.product}));
   EXPECT_FALSE(columns.Join(g));
-  EXPECT_EQ(g.Finish(), Forks());
+  EXPECT_EQ(g.Finish(), FusionOptions());
   for (const bool of_scores : {false, true}) {
     Heads h;
     GroupedNetwork read(h.b.Out({h.product, of_scores ? h.scores : h.weights}));
     EXPECT_FALSE(h.Join(read)) << of_scores;
-    EXPECT_EQ(read.Finish(), Forks());
+    EXPECT_EQ(read.Finish(), FusionOptions());
   }
 }
 
@@ -70,7 +70,7 @@ TEST(AttentionFusion, ATranspositionOfTheResultJoins) {
 
 TEST(AttentionFusion, ATranspositionOfOtherProductsDoesNot) {
   Heads h;
-  GroupedNetwork g(h.b.Out({h.moved}), {{h.product, Way::kApart}});
+  GroupedNetwork g(h.b.Out({h.moved}), {{h.product, FusionMode::kApart}});
   ASSERT_FALSE(h.Join(g));
   g.Open(h.product);
   EXPECT_FALSE(h.attention->JoinTransposition(g.NodeOf(h.moved)));

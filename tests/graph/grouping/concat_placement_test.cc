@@ -19,9 +19,9 @@ TEST(ConcatPlacement, GivesEachPartItsRowsOfTheResult) {
   GraphBuilder b;
   const int x = b.In({2, 3}), left = b.Op("neg", {x}), right = b.Op("exp", {b.In({2, 5})});
   const int joined = b.Concat({left, right}, -1);
-  GroupedNetwork g(b.Out({joined}), {{joined, Way::kInPlace}});
+  GroupedNetwork g(b.Out({joined}), {{joined, FusionMode::kInPlace}});
   EXPECT_TRUE(PutInPlace(g, {left, right}, {joined}));
-  EXPECT_EQ(g.Finish(), (Forks{{joined, Way::kKernel}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{joined, FusionMode::kKernel}}));
   ASSERT_EQ(g.grouping.groups.size(), 2u);
   EXPECT_EQ(g.grouping.groups[0].output, joined);
   EXPECT_EQ(g.grouping.groups[0].place, (OutputPlace{3, 8, 0, 16}));
@@ -33,7 +33,7 @@ TEST(ConcatPlacement, OffersThePlaceWhereItWasNotChosen) {
   const int x = b.In({2, 3}), left = b.Op("neg", {x}), right = b.Op("exp", {x}), joined = b.Concat({left, right}, 0);
   GroupedNetwork g(b.Out({joined}));
   EXPECT_FALSE(PutInPlace(g, {left, right}, {joined}));
-  EXPECT_EQ(g.Finish(), (Forks{{joined, Way::kInPlace}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{joined, FusionMode::kInPlace}}));
   EXPECT_TRUE(g.grouping.groups[0].place.whole());
 }
 
@@ -43,11 +43,11 @@ TEST(ConcatPlacement, CopiesOnePartAtMost) {
   const int one = b.Concat({made, x}, 1), two = b.Concat({x, b.Op("exp", {x}), y}, 1);
   const int none_made = b.Concat({x}, 1);
   GroupedNetwork g(b.Out({one, two, none_made}),
-                   {{one, Way::kInPlace}, {two, Way::kInPlace}, {none_made, Way::kInPlace}});
+                   {{one, FusionMode::kInPlace}, {two, FusionMode::kInPlace}, {none_made, FusionMode::kInPlace}});
   EXPECT_TRUE(PutInPlace(g, {made}, {one}));
   EXPECT_FALSE(PutInPlace(g, {}, {two})) << "two parts are inputs";
   EXPECT_FALSE(PutInPlace(g, {}, {none_made})) << "a copy of all is a kernel as well";
-  EXPECT_EQ(g.Finish(), (Forks{{one, Way::kKernel}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{one, FusionMode::kKernel}}));
   ASSERT_EQ(g.grouping.groups.size(), 2u);
   EXPECT_EQ(g.grouping.groups[1].copied, x);
   EXPECT_EQ(g.grouping.groups[1].place, (OutputPlace{3, 6, 3, 12}));
@@ -57,7 +57,7 @@ TEST(ConcatPlacement, CopiesAPartThatIsReadElsewhereOrGivenOut) {
   for (const bool given_out : {false, true}) {
     GraphBuilder b;
     const int x = b.In({2, 3}), left = b.Op("neg", {x}), right = b.Op("exp", {x}), joined = b.Concat({left, right}, 1);
-    GroupedNetwork g(b.Out({joined, given_out ? right : b.Op("abs", {right})}), {{joined, Way::kInPlace}});
+    GroupedNetwork g(b.Out({joined, given_out ? right : b.Op("abs", {right})}), {{joined, FusionMode::kInPlace}});
     EXPECT_TRUE(PutInPlace(g, {left, right}, {joined}));
     g.Finish();
     ASSERT_EQ(g.grouping.groups.size(), 3u);
@@ -70,7 +70,7 @@ TEST(ConcatPlacement, SeesThroughViews) {
   GraphBuilder b;
   const int x = b.In({2, 3}), source = b.Op("neg", {x}), view = b.Op("reshape", {source}, {{"shape", Ints{3, 2}}});
   const int other = b.Op("exp", {b.In({3, 1})}), joined = b.Concat({view, other}, 1);
-  GroupedNetwork g(b.Out({joined}), {{joined, Way::kInPlace}});
+  GroupedNetwork g(b.Out({joined}), {{joined, FusionMode::kInPlace}});
   g.table.AddView(g.NodeOf(view));
   EXPECT_TRUE(PutInPlace(g, {source, other}, {joined}));
   g.Finish();
@@ -82,7 +82,7 @@ TEST(ConcatPlacement, ReplacesANestedConcatenationByItsParts) {
   GraphBuilder b;
   const int x = b.In({2, 3}), first = b.Op("neg", {x}), second = b.Op("exp", {x}), third = b.Op("abs", {x});
   const int inner = b.Concat({first, second}, 1), outer = b.Concat({inner, third}, 1);
-  GroupedNetwork g(b.Out({outer}), {{inner, Way::kInPlace}, {outer, Way::kInPlace}});
+  GroupedNetwork g(b.Out({outer}), {{inner, FusionMode::kInPlace}, {outer, FusionMode::kInPlace}});
   EXPECT_TRUE(PutInPlace(g, {first, second, third}, {inner, outer}));
   g.Finish();
   ASSERT_EQ(g.grouping.groups.size(), 3u);

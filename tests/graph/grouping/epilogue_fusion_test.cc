@@ -12,7 +12,7 @@ struct Residual {
   int first = b.Conv(x, 2, 2), deep = b.Conv(first, 2, 2), shallow = b.Conv(x, 2, 2, 1);
   int sum = b.Op("add", {shallow, deep});
 
-  GroupedNetwork Grouped(const std::vector<std::pair<int, Way>>& choices) {
+  GroupedNetwork Grouped(const std::vector<std::pair<int, FusionMode>>& choices) {
     GroupedNetwork g(b.Out({sum}), choices);
     for (int conv : {first, deep, shallow}) g.Open(conv);
     return g;
@@ -24,15 +24,15 @@ TEST(EpilogueFusion, AResidualAdditionJoinsTheDeeperBranchAndOffersTheOthers) {
   GroupedNetwork g = r.Grouped({});
   EXPECT_TRUE(EpilogueFusion(&g.table).Join(g.NodeOf(r.sum)));
   EXPECT_EQ(g.GroupOf(r.sum), g.GroupOf(r.deep));
-  EXPECT_EQ(g.Finish(), (Forks{{r.sum, Way::kApart}, {r.sum, Way::kShorterBranch}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{r.sum, FusionMode::kApart}, {r.sum, FusionMode::kShorterBranch}}));
 }
 
 TEST(EpilogueFusion, AResidualAdditionGoesWhereItWasChosenToGo) {
   Residual r;
-  GroupedNetwork g = r.Grouped({{r.sum, Way::kShorterBranch}});
+  GroupedNetwork g = r.Grouped({{r.sum, FusionMode::kShorterBranch}});
   EXPECT_TRUE(EpilogueFusion(&g.table).Join(g.NodeOf(r.sum)));
   EXPECT_EQ(g.GroupOf(r.sum), g.GroupOf(r.shallow));
-  GroupedNetwork apart = r.Grouped({{r.sum, Way::kApart}});
+  GroupedNetwork apart = r.Grouped({{r.sum, FusionMode::kApart}});
   EXPECT_FALSE(EpilogueFusion(&apart.table).Join(apart.NodeOf(r.sum)));
   EXPECT_EQ(apart.GroupOf(r.sum), -1);
 }
@@ -54,7 +54,7 @@ TEST(EpilogueFusion, ABiasIsNoChoicePoint) {
   GroupedNetwork g(b.Out({sum}));
   g.Open(conv);
   EXPECT_TRUE(EpilogueFusion(&g.table).Join(g.NodeOf(sum)));
-  EXPECT_EQ(g.Finish(), Forks());
+  EXPECT_EQ(g.Finish(), FusionOptions());
 }
 
 TEST(EpilogueFusion, JoinsNoGroupThatOthersReadOrOfAnotherShape) {

@@ -144,10 +144,10 @@ TEST(GroupTable, FinishesInOrderOfExecutionWithCopiesAndPlaces) {
   const OutputPlace left{4, 8, 0, 16}, right{4, 8, 4, 16};
   g.Open(last);
   const int group = g.Open(part);
-  g.table.AddFork(g.NodeOf(joined), Way::kKernel);
+  g.table.AddOption(g.NodeOf(joined), FusionMode::kKernel);
   g.table.PlaceOutput(group, joined, right);
   g.table.AddCopy(x, g.NodeOf(joined), left);
-  EXPECT_EQ(g.Finish(), (Forks{{joined, Way::kKernel}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{joined, FusionMode::kKernel}}));
   ASSERT_EQ(g.grouping.groups.size(), 3u);
   EXPECT_EQ(g.grouping.groups[0], (Group{g.NodesOf({part}), -1, -1, g.NodeOf(part), joined, right}));
   EXPECT_EQ(g.grouping.groups[1], (Group{{}, -1, x, g.NodeOf(joined), joined, left}));
@@ -157,9 +157,9 @@ TEST(GroupTable, FinishesInOrderOfExecutionWithCopiesAndPlaces) {
 TEST(GroupTable, KnowsTheChoiceForANode) {
   GraphBuilder b;
   const int x = b.In({4}), first = b.Op("neg", {x}), second = b.Op("exp", {first});
-  GroupedNetwork g(b.Out({second}), {{second, Way::kApart}});
-  EXPECT_EQ(g.table.WayOf(g.NodeOf(first)), Way::kUsual);
-  EXPECT_EQ(g.table.WayOf(g.NodeOf(second)), Way::kApart);
+  GroupedNetwork g(b.Out({second}), {{second, FusionMode::kApart}});
+  EXPECT_EQ(g.table.ModeOf(g.NodeOf(first)), FusionMode::kDefault);
+  EXPECT_EQ(g.table.ModeOf(g.NodeOf(second)), FusionMode::kApart);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 // Gives each node a group of its own, or one of rows or attention that it may join, then absorbs.
 class ProducerFusionTest : public ::testing::Test {
  protected:
-  Forks Absorb(GroupedNetwork& g) {
+  FusionOptions Absorb(GroupedNetwork& g) {
     RowFusion rows(&g.table);
     AttentionFusion attention(&g.table, &rows);
     for (int n = 0; n < static_cast<int>(g.network.nodes.size()); ++n) {
@@ -28,10 +28,10 @@ class ProducerFusionTest : public ::testing::Test {
 TEST_F(ProducerFusionTest, CheapOperatorsGoIntoTheConvolutionBehindOrMayStandApart) {
   const int relu = b_.Op("relu", {b_.In({1, 8, 4, 4})}), conv = b_.Conv(relu, 8, 2);
   const Network n = b_.Out({conv});
-  GroupedNetwork g(n), apart(n, {{relu, Way::kApart}});
-  EXPECT_EQ(Absorb(g), (Forks{{relu, Way::kApart}}));
+  GroupedNetwork g(n), apart(n, {{relu, FusionMode::kApart}});
+  EXPECT_EQ(Absorb(g), (FusionOptions{{relu, FusionMode::kApart}}));
   EXPECT_EQ(g.grouping.groups.size(), 1u);
-  EXPECT_EQ(Absorb(apart), (Forks{{relu, Way::kApart}}));
+  EXPECT_EQ(Absorb(apart), (FusionOptions{{relu, FusionMode::kApart}}));
   EXPECT_EQ(apart.grouping.groups.size(), 2u);
 }
 
@@ -39,7 +39,7 @@ TEST_F(ProducerFusionTest, ChainsAreAbsorbedWhole) {
   const Attributes wider{{"pads", Ints{0, 0, 1, 1, 0, 0, 1, 1}}};
   const int conv = b_.Conv(b_.Op("pad", {b_.Op("pad", {b_.In({1, 8, 4, 4})}, wider)}, wider), 8, 2);
   GroupedNetwork g(b_.Out({conv}));
-  EXPECT_EQ(Absorb(g), Forks()) << "data that is only moved is no choice point";
+  EXPECT_EQ(Absorb(g), FusionOptions()) << "data that is only moved is no choice point";
   ASSERT_EQ(g.grouping.groups.size(), 1u);
 }
 

@@ -62,7 +62,7 @@ struct TokenProduct {
     normal = b.Op("layer_norm", {x}, {{"axis", int64_t{-1}}});
     product = b.Op("matmul", {normal, b.Const({1, 12, 20})});
   }
-  Forks Join(GroupedNetwork& g) const {
+  FusionOptions Join(GroupedNetwork& g) const {
     RowFusion rows(&g.table);
     rows.Opened(g.Open(normal));
     rows.Opened(g.Open(product));
@@ -76,20 +76,22 @@ struct TokenProduct {
 TEST(RowFusion, ARowIsOfferedToTheProductThatReadsIt) {
   TokenProduct one(1);
   const Network n = one.b.Out({one.product});
-  GroupedNetwork g(n), in_product(n, {{one.normal, Way::kInProduct}}), apart(n, {{one.product, Way::kApart}});
-  EXPECT_EQ(one.Join(g), (Forks{{one.normal, Way::kInProduct}}));
+  GroupedNetwork g(n), in_product(n, {{one.normal, FusionMode::kInProduct}}),
+      apart(n, {{one.product, FusionMode::kApart}});
+  EXPECT_EQ(one.Join(g), (FusionOptions{{one.normal, FusionMode::kInProduct}}));
   EXPECT_EQ(g.grouping.groups.size(), 2u);
-  EXPECT_EQ(one.Join(in_product), (Forks{{one.normal, Way::kInProduct}}));
+  EXPECT_EQ(one.Join(in_product), (FusionOptions{{one.normal, FusionMode::kInProduct}}));
   ASSERT_EQ(in_product.grouping.groups.size(), 1u);
   EXPECT_EQ(in_product.grouping.groups[0].nodes, g.NodesOf({one.normal, one.product}));
-  EXPECT_EQ(one.Join(apart), Forks()) << "a product of an attention that is apart takes its row without a choice";
+  EXPECT_EQ(one.Join(apart), FusionOptions())
+      << "a product of an attention that is apart takes its row without a choice";
   EXPECT_EQ(apart.grouping.groups.size(), 1u);
 }
 
 TEST(RowFusion, SeveralRowsStayInTheirOwnKernel) {
   TokenProduct two(2);
-  GroupedNetwork g(two.b.Out({two.product}), {{two.normal, Way::kInProduct}});
-  EXPECT_EQ(two.Join(g), Forks());
+  GroupedNetwork g(two.b.Out({two.product}), {{two.normal, FusionMode::kInProduct}});
+  EXPECT_EQ(two.Join(g), FusionOptions());
   EXPECT_EQ(g.grouping.groups.size(), 2u);
 }
 

@@ -12,9 +12,9 @@ namespace diapason {
 
 struct GroupedNetwork {
   // Choices are by the tensor that a node makes.
-  explicit GroupedNetwork(Network n, const std::vector<std::pair<int, Way>>& choices = {})
+  explicit GroupedNetwork(Network n, const std::vector<std::pair<int, FusionMode>>& choices = {})
       : network(std::move(n)), facts(network) {
-    for (const auto& [tensor, way] : choices) ways[NodeOf(tensor)] = way;
+    for (const auto& [tensor, mode] : choices) modes[NodeOf(tensor)] = mode;
   }
 
   int NodeOf(int tensor) const { return facts.producer[tensor]; }
@@ -26,21 +26,22 @@ struct GroupedNetwork {
   int GroupOf(int tensor) const { return table.group_of(NodeOf(tensor)); }
   // A group of the node that makes a tensor.
   int Open(int tensor) { return table.Open(NodeOf(tensor)); }
-  // The choice points found, as the tensor that the node makes and its other way.
-  std::vector<std::pair<int, Way>> Finish() {
+  // The options found, as the tensor that the node makes and its other mode.
+  std::vector<std::pair<int, FusionMode>> Finish() {
     grouping = table.Finish();
-    std::vector<std::pair<int, Way>> forks;
-    for (const Fork& fork : grouping.forks) forks.emplace_back(network.nodes[fork.node].output, fork.other);
-    return forks;
+    std::vector<std::pair<int, FusionMode>> options;
+    for (const FusionOption& option : grouping.options)
+      options.emplace_back(network.nodes[option.node].output, option.other);
+    return options;
   }
 
   const Network network;
   const GroupingFacts facts;
-  Ways ways;
-  GroupTable table{facts, ways};
+  FusionModes modes;
+  GroupTable table{facts, modes};
   Grouping grouping;  // after Finish
 };
 
-using Forks = std::vector<std::pair<int, Way>>;
+using FusionOptions = std::vector<std::pair<int, FusionMode>>;
 
 }  // namespace diapason
