@@ -230,7 +230,7 @@ double ErrorOf(const std::vector<Array>& outputs, const std::map<int, Array>& in
   return error / largest;
 }
 
-// The factor that docs/space.md gives.
+// The factor that docs/kernels.md gives.
 TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
   if (!cuda()) GTEST_SKIP() << "there are no tensor cores";
   const auto device = OpenDevice(Target::Parse(GetParam()).value());
