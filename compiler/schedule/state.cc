@@ -73,7 +73,7 @@ const TensorIntrinsic* State::ReaderOfCoreMatrices(int copy) const {
   return products != nullptr && products->groups ? products : nullptr;
 }
 
-bool State::has_small_parts(int copy) const {
+bool State::has_low_parts(int copy) const {
   const TensorIntrinsic* products = ReaderOfCoreMatrices(copy);
   return products != nullptr && products->parts;
 }

@@ -277,7 +277,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
       OfferOnTensorCores(draft, stage, consumer, groups, result);
   }
 
-  // By warps, or warpgroups; of factors without small parts once more with operands that are read early.
+  // By warps, or warpgroups; of factors without low parts once more with operands that are read early.
   static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups,
                                  std::vector<Derived>* result) {
     const bool by_groups = groups.rows >= 0;

@@ -32,14 +32,14 @@ bool MayRoundFactors(const Draft& draft, int stage);
 bool EndsInZeros(const Draft& draft, int stage);
 
 // How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis
-// makes the columns; the other's, the rows, come through registers. Of factors without small parts both are read from
+// makes the columns; the other's, the rows, come through registers. Of factors without low parts both are read from
 // there where one of the two innermost dimensions is k, the other the axis; of 8 bits, where both have k innermost.
 // Factors that are rounded to TensorFloat-32 have their rows in registers, where that takes no memory, and of two
 // operands with k innermost a constant makes the columns: it is rounded at build time.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
-  std::vector<bool> along_k{};  // of factors without small parts: whether k is innermost in each of these
+  std::vector<bool> along_k{};  // of factors without low parts: whether k is innermost in each of these
   bool rows_copied() const { return copied.size() > 1; }
   bool has_parts() const { return along_k.empty(); }
 };
