@@ -1,5 +1,7 @@
 #include "compiler/graph/grouping/attention_fusion.h"
 
+#include <optional>
+
 #include "testing.h"
 
 namespace diapason {
