@@ -31,8 +31,8 @@ void Tell(const BuildOptions& options, const std::string& step) {
   if (options.progress) options.progress(step);
 }
 
-std::string TasksText(const Cuts& cuts) {
-  const size_t count = cuts.partition.tasks.size();
+std::string TasksText(const FusionChoices& fusion) {
+  const size_t count = fusion.partition.tasks.size();
   return absl::StrCat(count, count == 1 ? " task" : " tasks");
 }
 
@@ -95,26 +95,26 @@ class Builder {
   // of several it is: " of plan 1 of 2".
   absl::StatusOr<Built> Build(const ImportedPlan& plan, const std::string& which) {
     const Network& network = plan.model.network;
-    const Cuts& cuts = plan.model.cuts;
+    const FusionChoices& fusion = plan.model.fusion;
     Built built;
     built.symbols = SymbolsOf(plan, options_.model.mask);
-    built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(),
+    built.network = {LatencyKey(NetworkName(options_.model.source), fusion.partition), resolved_.target.ToString(),
                      resolved_.facts.model};
     if (runs_here() && options_.check) {
-      Tell(options_, absl::StrCat("compiling and checking ", TasksText(cuts), which));
+      Tell(options_, absl::StrCat("compiling and checking ", TasksText(fusion), which));
       LocalJudge judge(network, resolved_, **device_, compiler_);
-      ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf_, judge));
+      ASSIGN_OR_RETURN(built.check, CheckNetwork(network, fusion, shelf_, judge));
       for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
     }
     RETURN_IF_ERROR(CheckStop(options_.hooks, "the package was built"));
     std::vector<std::string> keys;
-    for (const ::diapason::Task& task : cuts.partition.tasks) keys.push_back(task.workload_key);
+    for (const ::diapason::Task& task : fusion.partition.tasks) keys.push_back(task.workload_key);
     ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
     if (built.check.has_value()) {
       built.assembly = built.check->assembly;
     } else {
-      Tell(options_, absl::StrCat("compiling ", TasksText(cuts), which));
-      ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
+      Tell(options_, absl::StrCat("compiling ", TasksText(fusion), which));
+      ASSIGN_OR_RETURN(built.assembly, Assemble(network, fusion, records));
     }
     ASSIGN_OR_RETURN(built.kernels,
                      compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
@@ -245,7 +245,7 @@ BuiltPlan Describe(const Built& built) {
   plan.task_count = static_cast<int>(partition.tasks.size());
   plan.fallback_count = static_cast<int>(defaults.size());
   plan.shipped_count = static_cast<int>(shipped.size());
-  for (const auto& [boundary, way] : built.assembly.other) plan.fusion_choices.push_back({boundary, way});
+  for (const auto& [point, alternative] : built.assembly.other) plan.fusion_choices.push_back({point, alternative});
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
   return plan;

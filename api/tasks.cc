@@ -46,7 +46,7 @@ absl::StatusOr<Task> Describe(const ::diapason::Task& task, const ResolvedTarget
 
 PlanTasks Describe(const ImportedPlan& plan) {
   PlanTasks described{plan.combination.sizes, 0, 0, PaddingOf(plan.model.padding)};
-  for (const ::diapason::Task& task : plan.model.cuts.partition.tasks) {
+  for (const ::diapason::Task& task : plan.model.fusion.partition.tasks) {
     described.task_count += task.weight > 0 ? 1 : 0;
     described.flops += task.weight * task.dag.flops();
   }

@@ -1,5 +1,5 @@
-// DIAPASON_CHECK: broken invariants of ours end the process with the place and the reason. Anything the world can cause
-// (input, disk, network, a kernel) is an absl::Status instead.
+// DIAPASON_CHECK aborts the process when an invariant of this program does not hold, and prints where. Errors that have
+// other causes (input, disk, network, a kernel) are an absl::Status instead.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Values by key, as many as fit into a number of bytes: those that were used last.
+// A cache of limited size that evicts the least recently used values.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace diapason {
 
-// For one thread at a time.
+// Not thread-safe.
 template <class Value>
 class LruCache {
  public:
-  // Keys count as well. The value that was put last stays, however large it is.
+  // Keys count as well. The last value that was put is never evicted, however large it is.
   explicit LruCache(size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  // Null if it is not there. Holds until the next Put.
+  // Null if it is not there. Valid until the next Put.
   const Value* Find(const std::string& key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;

@@ -1,11 +1,11 @@
-// Starting another process: the one place that does, for compilers, builders and runners, commands of a cluster, local
-// workers.
+// Starts child processes. All child processes are started here: compilers, builders, runners, commands of a cluster,
+// local workers.
 //
-// A process that is started here
-//   - leads a process group (or a session) of its own, so that it can be ended with all that it has started;
-//   - is sent a signal by the kernel when the thread that started it ends, even by SIGKILL: start it from a thread that
-//   outlives it;
-//   - has no file of ours but those that it is given, default signals, and writes no core files.
+// A child process
+//   - leads a process group (or a session) of its own, so that it can be ended together with its descendants;
+//   - gets a signal from the kernel when the thread that started it ends, even by SIGKILL, so start it from a thread
+//     that outlives it;
+//   - inherits only the files that it is given, has default signal handlers, and writes no core files.
 #pragma once
 
 #include <signal.h>
@@ -23,8 +23,7 @@ struct SpawnOptions {
   std::vector<std::string> args;  // argv, the program's name first
   std::string file;               // path of the file to execute; empty: args[0], looked for in PATH if it has no '/'
   std::vector<std::string> environment;  // "NAME=value" (base/environment.h)
-  // Open files of ours and their numbers in the process. Without one for 0 it reads from /dev/null; 1 and 2 are ours if
-  // not given.
+  // Open files and their numbers in the child. By default, 0 is /dev/null, and 1 and 2 are those of this process.
   struct Descriptor {
     int ours, its;
   };
@@ -34,8 +33,8 @@ struct SpawnOptions {
   int64_t cpu_seconds = 0;     // of the process and of each that it starts, then the kernel ends it; 0: no limit
 };
 
-// Returns the process, which has begun to execute the program; the caller is to wait for it. NotFound when there
-// is no such program, or it may not be executed; Unavailable when the system has no process or file left. Safe from any
+// Returns the child process, which has begun to execute the program; the caller must wait for it. NotFound if the
+// program does not exist or is not executable; Unavailable if the system has no processes or files left. Safe from any
 // thread.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 

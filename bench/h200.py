@@ -13,7 +13,7 @@ import time
 
 from gpu_table import cases, table
 from gpu_table.parts import Bench, run_part
-from gpu_table.programs import Failed, Peer, Programs, find_programs
+from gpu_table.programs import Baseline, Failed, Programs, find_programs
 from gpu_table.results import Results
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,11 +30,11 @@ def parse(words):
                         help="one of the calls of at most ten minutes that the default parts are divided into")
     parser.add_argument("--out", default=ROOT / "build" / "bench" / "h200", metavar="FOLDER", help="default: build/bench/h200")
     parser.add_argument("--merge", nargs="+", default=[], metavar="FOLDER", help="measure nothing; the table of these --out folders")
-    parser.add_argument("--no-peers", action="store_true", help="our side of the built-in networks and kernels only")
+    parser.add_argument("--no-baselines", action="store_true", help="our side of the built-in networks and kernels only")
     parser.add_argument("--target", default="cuda", help="default: cuda")
     parser.add_argument("--records", metavar="FILE", help="add the best record of each task of networks, as `diapason records add` does")
     parser.add_argument("--programs", metavar="FOLDER", help="with diapason and task_times; default: build/bin, then bundle/bin")
-    parser.add_argument("--peers", default=ROOT / "bench" / "peers_torch.py", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--baselines", default=ROOT / "bench" / "baselines_torch.py", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="only say how long the parts will take")
     args = parser.parse_args(words)
     args.parts = [part for name in args.parts for part in cases.GROUPS.get(name, [name])]
@@ -99,18 +99,18 @@ def measure(args):
         machine = machine_of(programs)
     except Failed as failure:
         raise SystemExit(f"bench/h200.sh: {failure}") from None
-    peer = Peer(None if args.no_peers else args.peers, log)
+    baseline = Baseline(None if args.no_baselines else args.baselines, log)
     right = True
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            bench = Bench(programs, peer, results, pathlib.Path(scratch), say, machine, build, args.records)
+            bench = Bench(programs, baseline, results, pathlib.Path(scratch), say, machine, build, args.records)
             for part in args.parts:
                 say(part)
                 result = run_part(bench, part)
                 right = right and table.is_right(result)
                 print(table.text(table.rows_of(part, result)), flush=True)
     finally:
-        peer.close()
+        baseline.close()
     print_table(results)
     return 0 if right else 1
 

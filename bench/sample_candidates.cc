@@ -120,7 +120,7 @@ class TaskSampler {
     std::vector<int32_t> values;
     for (int h = 0; h < space.size(); ++h) {
       space.Domain(h, drawn.configuration, &values);
-      const bool lanes = space.hole_name(h).find(".lanes") != std::string::npos;
+      const bool lanes = space.parameter_name(h).find(".lanes") != std::string::npos;
       drawn.configuration[h] = long_vectors && lanes ? values.back() : values[random_() % values.size()];
     }
     return drawn;
@@ -140,10 +140,10 @@ class TaskSampler {
     const Space& space = spaces_->space(mutant.space);
     std::vector<int32_t> values;
     for (int change = 0; change < 2 && space.size() > 0; ++change) {
-      const int hole = static_cast<int>(random_() % space.size());
-      space.Domain(hole, mutant.configuration, &values);
-      mutant.configuration[hole] = values[random_() % values.size()];
-      if (hole + 1 < space.size()) space.Clamp(hole + 1, absl::MakeSpan(mutant.configuration));
+      const int parameter = static_cast<int>(random_() % space.size());
+      space.Domain(parameter, mutant.configuration, &values);
+      mutant.configuration[parameter] = values[random_() % values.size()];
+      if (parameter + 1 < space.size()) space.Clamp(parameter + 1, absl::MakeSpan(mutant.configuration));
     }
     return mutant;
   }
@@ -193,7 +193,7 @@ class TaskSampler {
       std::printf("%s %.1f us, estimate %.1f us %s", task_.name.c_str(), candidate.seconds * 1e6, metrics.seconds * 1e6,
                   space.name().c_str());
       for (int h = 0; h < space.size(); ++h)
-        std::printf(" %s=%d", space.hole_name(h).c_str(), candidate.configuration[h]);
+        std::printf(" %s=%d", space.parameter_name(h).c_str(), candidate.configuration[h]);
       std::printf("%s%s\n", candidate.problem.empty() ? "" : ": ", candidate.problem.c_str());
     }
     std::fflush(stdout);

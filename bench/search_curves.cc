@@ -1,7 +1,8 @@
 // What the cost model and the warm start are worth: tuning on a simulated device, with and without them.
 //
-//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]      default: 1000 trials, 3 seeds; NETWORK -: all of
-//   the history's
+//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]    default: 1000 trials, 3 seeds
+//
+// NETWORK may be "-": the tasks of all networks of the history.
 //
 // With "half", every other task is known already, with all its trials, and the others are tuned: as a new network would
 // be that has near workloads in the history.

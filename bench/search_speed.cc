@@ -63,7 +63,7 @@ void Time(const char* what, int per_call, const Body& body) {
 void TimeParts(const TaskSpace& space, const Ranker& ranker) {
   for (int i = 0; i < space.size(); ++i) {
     const Space& one = space.space(i);
-    std::printf("%s, %d holes\n", one.name().c_str(), one.size());
+    std::printf("%s, %d parameters\n", one.name().c_str(), one.size());
     Random random(2);
     std::vector<int32_t> configuration(one.size(), 1), values;
     Metrics metrics;

@@ -25,7 +25,7 @@
 #include "compiler/build/build_package.h"
 #include "compiler/build/check_network.h"
 #include "compiler/graph/builtin.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/runtime/device.h"
 #include "db/history.h"
@@ -60,11 +60,12 @@ absl::StatusOr<ModelOptions> OptionsOf(const Flags& flags) {
   return options;
 }
 
-absl::StatusOr<RecordsByWorkload> RecordsOf(const Flags& flags, const ResolvedTarget& target, const Cuts& cuts) {
+absl::StatusOr<RecordsByWorkload> RecordsOf(const Flags& flags, const ResolvedTarget& target,
+                                            const FusionChoices& fusion) {
   if (flags.history.empty()) return RecordsByWorkload();
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kReadOnly));
   std::vector<std::string> keys;
-  for (const Task& task : cuts.partition.tasks) keys.push_back(task.workload_key);
+  for (const Task& task : fusion.partition.tasks) keys.push_back(task.workload_key);
   return RecordsForBuild(*history, keys, target.facts.model, target.target.ToString());
 }
 
@@ -77,9 +78,9 @@ absl::StatusOr<Loaded> Load(const Flags& flags, const std::string& model, const 
                             Device& device) {
   ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(model, options));
-  ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
-  ASSIGN_OR_RETURN(const RecordsByWorkload records, RecordsOf(flags, target, cuts));
-  ASSIGN_OR_RETURN(const Assembly assembly, Assemble(network, cuts, records));
+  ASSIGN_OR_RETURN(const FusionChoices fusion, FindFusionChoices(network));
+  ASSIGN_OR_RETURN(const RecordsByWorkload records, RecordsOf(flags, target, fusion));
+  ASSIGN_OR_RETURN(const Assembly assembly, Assemble(network, fusion, records));
   Loaded loaded;
   loaded.tasks = assembly.records.size();
   for (const auto& record : assembly.records) loaded.tuned += record.has_value();

@@ -1,8 +1,7 @@
 // How well the times of tasks measured alone tell what a network takes: each task of a package, warm (the same
 // constants again and again) and as the workers measure it, against the package from end to end, all in turns.
 //
-//   task_times PACKAGE [ROUNDS] [--json]      default: 5; medians over the rounds, with --json the samples of each
-//   round
+//   task_times PACKAGE [ROUNDS] [--json]    default: 5 rounds; prints medians, with --json the samples of each round
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

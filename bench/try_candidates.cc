@@ -4,7 +4,7 @@
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
 // NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name.
-// Each line names a sketch and values of holes, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4".
+// Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4".
 // Lines that are empty or begin with # are skipped. Prints a line for each: microseconds (median), largest relative
 // error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
@@ -46,8 +46,8 @@ struct Arguments {
   ModelOptions options;
 };
 
-// The configuration a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest
-// legal values.
+// The configuration a line asks for; refuses what is not legal. Parameters behind one that is said move to their
+// nearest legal values.
 absl::StatusOr<std::vector<int32_t>> Configuration(const Space& space, std::istringstream& words) {
   std::vector<int32_t> configuration = space.Default();
   std::map<std::string, int32_t> wanted;
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<int32_t>> Configuration(const Space& space, std::istr
     wanted[word.substr(0, equal)] = value;
   }
   for (int h = 0; h < space.size(); ++h) {
-    const auto it = wanted.find(space.hole_name(h));
+    const auto it = wanted.find(space.parameter_name(h));
     if (it == wanted.end()) continue;
     std::vector<int32_t> domain;
     space.Domain(h, configuration, &domain);
@@ -71,10 +71,10 @@ absl::StatusOr<std::vector<int32_t>> Configuration(const Space& space, std::istr
     wanted.erase(it);
   }
   if (wanted.empty()) return configuration;
-  std::string holes;
-  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&holes, h == 0 ? "" : ", ", space.hole_name(h));
+  std::string parameters;
+  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&parameters, h == 0 ? "" : ", ", space.parameter_name(h));
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no hole '", wanted.begin()->first, "'; the sketch has ", holes));
+      absl::StrCat("there is no parameter '", wanted.begin()->first, "'; the sketch has ", parameters));
 }
 
 absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Target& target, const DeviceFacts& facts,
@@ -87,7 +87,8 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   const Space& space = spaces.space(index);
   ASSIGN_OR_RETURN(const std::vector<int32_t> configuration, Configuration(space, words));
   line->text = sketch;
-  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&line->text, " ", space.hole_name(h), "=", configuration[h]);
+  for (int h = 0; h < space.size(); ++h)
+    absl::StrAppend(&line->text, " ", space.parameter_name(h), "=", configuration[h]);
   Metrics metrics;
   space.Evaluate(configuration, &metrics);
   line->analytic = metrics.seconds;

@@ -1,4 +1,4 @@
-// What a history cannot check by itself, since it reads no programs.
+// Checks of a history's programs and schedules (CheckHooks), which `db` cannot do because it may not use the compiler.
 #pragma once
 
 #include "db/history.h"

@@ -1,5 +1,5 @@
-// Defaults of flags from the environment and from a configuration file (config_file.h): what commands on a fleet would
-// repeat.
+// Defaults of flags from the environment and from a configuration file (config_file.h), for flags that every command on
+// a fleet needs.
 //
 // A flag that is typed wins over DIAPASON_<FLAG>, that over the section of the command in the file, and that over the
 // top of the file. At the top and in the environment are --tracker, --service, --history, --target, --token-file,

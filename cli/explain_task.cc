@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<int32_t>> Configure(const Space& space, std::map<std:
   std::vector<int32_t> configuration = space.Default();
   std::vector<std::string> names;
   for (int i = 0; i < space.size(); ++i) {
-    names.push_back(space.hole_name(i));
+    names.push_back(space.parameter_name(i));
     const auto value = wanted.find(names.back());
     if (value == wanted.end()) continue;
     std::vector<int32_t> domain;

@@ -25,7 +25,8 @@ void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation*
   const auto spaces = TaskSpace::Create(e->dag, target, facts);
   const Space* space = spaces.ok() ? SpaceOf(**spaces, e->schedule, e->record) : nullptr;
   for (size_t i = 0; i < e->schedule.configuration.size(); ++i) {
-    const std::string name = space != nullptr ? space->hole_name(static_cast<int>(i)) : absl::StrCat("parameter ", i);
+    const std::string name =
+        space != nullptr ? space->parameter_name(static_cast<int>(i)) : absl::StrCat("parameter ", i);
     e->configuration.emplace_back(name, e->schedule.configuration[i]);
   }
   if (space == nullptr) return;
@@ -36,7 +37,7 @@ void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation*
   for (int i = 0; i < kNumFeatures; ++i) {
     const int parameter = i - kParameterFeaturesAt;
     if (names[i].empty() || parameter >= space->size()) continue;
-    e->features.emplace_back(parameter < 0 ? names[i] : absl::StrCat(kParameter, space->hole_name(parameter)),
+    e->features.emplace_back(parameter < 0 ? names[i] : absl::StrCat(kParameter, space->parameter_name(parameter)),
                              metrics.features[i]);
   }
 }

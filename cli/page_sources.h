@@ -1,4 +1,4 @@
-// What the page (ui/) asks of the rest of the program.
+// Data sources of the page (ui/): explained records, jobs and the fleet.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace diapason {
 
 class CoordinatorServer;
 
-// Explains records in a process of its own, which is killed when it takes too long: replaying a schedule of a history
-// that somebody else has made may do anything to the process that does it.
+// Explains records in a child process, which is killed when it takes too long: the history may be somebody else's, and
+// replaying its schedules may crash or exhaust the process.
 std::function<absl::StatusOr<Json>(int64_t record)> ExplainApart(const std::string& history);
 
 // The newest jobs, one of them with its tasks, and the fleet of a service, which outlives the sources.

@@ -34,7 +34,7 @@ std::vector<std::string> ParameterNames::Of(const TuningRecord& record) {
   const Space* space = SpaceOf(*spaces, schedule, record);
   if (space == nullptr) return {};
   std::vector<std::string> names;
-  for (int i = 0; i < space->size(); ++i) names.push_back(space->hole_name(i));
+  for (int i = 0; i < space->size(); ++i) names.push_back(space->parameter_name(i));
   return names;
 }
 

@@ -13,10 +13,10 @@
 
 namespace diapason {
 
-// The space that the record's candidate is from; null when this version has none of the name.
+// The space of the record's candidate; null if this version has no sketch of its name.
 const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record);
 
-// Remembers the spaces of each workload and target, which take a while to make. Of one thread.
+// Caches the space of each workload and target, since generating one takes a while. Not thread-safe.
 class ParameterNames {
  public:
   // One for each tunable parameter; empty when this version does not know them.

@@ -293,7 +293,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddImportFlags(command, &flags->import);
   AddLaunchFlags(command, &flags->launch);
   AddQuotaFlags(command, &flags->quotas);
-  AddServiceFlags(command, &flags->service, Ends::kBoth);
+  AddServiceFlags(command, &flags->service, ConnectionSide::kBoth);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });
 }
 

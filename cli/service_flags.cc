@@ -64,7 +64,7 @@ bool IsLoopback(const std::string& address) {
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
-void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
+void AddServiceFlags(CLI::App* command, ServiceFlags* flags, ConnectionSide side) {
   command
       ->add_option("--log-level", flags->log_level, "Events logged on stderr: error, warning, info (default) or debug")
       ->check(CLI::Validator(
@@ -78,7 +78,7 @@ void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
       ->add_option("--metrics", flags->metrics,
                    "Serve metrics for Prometheus at http://HOST:PORT/metrics, in plain text and to everybody")
       ->type_name("HOST:PORT");
-  AddSecurityFlags(command, &flags->security, ends);
+  AddSecurityFlags(command, &flags->security, side);
 }
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& flags,
@@ -126,7 +126,7 @@ void AddQuotaFlags(CLI::App* command, QuotaFlags* flags) {
       ->group(kQuotaGroup);
 }
 
-void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
+void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, ConnectionSide side) {
   const char* group = "Security";
   auto file = [&](const std::string& name, std::string* value, const std::string& help) {
     command->add_option(name, *value, help)->type_name("FILE")->group(group);
@@ -136,8 +136,8 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
        "they change");
   file("--tls-key", &flags->tls.key, "Its private key");
   file("--tls-ca", &flags->tls.ca, "Certificate of the authority that signs the certificates to accept");
-  if (ends != Ends::kListens) file("--token-file", &flags->token_file, "File with the token to show");
-  if (ends != Ends::kDials)
+  if (side != ConnectionSide::kServer) file("--token-file", &flags->token_file, "File with the token to show");
+  if (side != ConnectionSide::kClient)
     file("--tokens", &flags->tokens,
          "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
   command

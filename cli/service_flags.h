@@ -34,11 +34,11 @@ struct ServiceFlags {
   SecurityFlags security;
 };
 
-// --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (who connects), --tokens (who listens) or both.
-enum class Ends { kDials, kListens, kBoth };
-void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
+// --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (a client), --tokens (a server) or both.
+enum class ConnectionSide : uint8_t { kClient, kServer, kBoth };
+void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, ConnectionSide side = ConnectionSide::kClient);
 // --log-level, --metrics and those of security.
-void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
+void AddServiceFlags(CLI::App* command, ServiceFlags* flags, ConnectionSide side);
 
 // Heading of the quotas in the help.
 inline constexpr char kQuotaGroup[] = "Quotas per token (of --tokens)";

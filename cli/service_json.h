@@ -12,7 +12,7 @@ class Job;
 
 Json JobJson(const v1::Job& job);
 
-// A device whose reference kernel is so much slower or faster than its peers'.
+// Whether a device's reference-kernel time differs too much from that of other devices of its model.
 bool Drifts(double drift);
 Json FleetJson(const FleetStatus& status);
 

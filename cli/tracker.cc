@@ -83,7 +83,7 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--max-pending", &flags->max_pending, {1, 1 << 20},
            "Measurements that a tuner may have waiting (default 4096)");
   AddQuotaFlags(command, &flags->quotas);
-  AddServiceFlags(command, &flags->service, Ends::kListens);
+  AddServiceFlags(command, &flags->service, ConnectionSide::kServer);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });
 }
 

@@ -141,17 +141,17 @@ Json WorkersJson(MeasureClient& client) {
 
 Json ChoicePointsJson(const TuneReport& report, const TuneWork& work) {
   Json points = Json::array();
-  for (size_t b = 0; b < work.boundaries.size(); ++b) {
+  for (size_t b = 0; b < work.choice_points.size(); ++b) {
     Json alternatives = Json::array();
     for (int w : work.tried[b]) {
       Json ids = Json::array();
-      for (const auto& [task, times] : work.boundaries[b].ways[w].tasks) ids.push_back(task + 1);
-      alternatives.push_back({{"alternative", work.boundaries[b].ways[w].name}, {"task_ids", ids}});
+      for (const auto& [task, times] : work.choice_points[b].alternatives[w].tasks) ids.push_back(task + 1);
+      alternatives.push_back({{"alternative", work.choice_points[b].alternatives[w].name}, {"task_ids", ids}});
     }
-    const int best = work.tried[b][report.ways[b]];
-    points.push_back({{"choice_point", work.boundaries[b].name},
+    const int best = work.tried[b][report.alternatives[b]];
+    points.push_back({{"choice_point", work.choice_points[b].name},
                       {"alternatives", alternatives},
-                      {"best", work.boundaries[b].ways[best].name}});
+                      {"best", work.choice_points[b].alternatives[best].name}});
   }
   return points;
 }
@@ -226,11 +226,11 @@ std::string WinnersText(const TuneReport& report) {
 }
 
 // "default fusion at 6 of 8 choice points, else: layer1.0.add: add apart, ...".
-std::string CutText(const TuneReport& report, const TuneWork& work) {
+std::string FusionText(const TuneReport& report, const TuneWork& work) {
   const std::vector<NonDefaultFusion> won = NonDefaultFusions(work, report);
-  const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "choice point");
-  if (won.empty()) return absl::StrCat("default fusion at all of ", boundaries);
-  return absl::StrCat("default fusion at ", work.boundaries.size() - won.size(), " of ", boundaries,
+  const std::string count = Count(static_cast<int64_t>(work.choice_points.size()), "choice point");
+  if (won.empty()) return absl::StrCat("default fusion at all of ", count);
+  return absl::StrCat("default fusion at ", work.choice_points.size() - won.size(), " of ", count,
                       ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const NonDefaultFusion& one) {
                         absl::StrAppend(out, one.choice_point, ": ", one.alternative);
                       }));
@@ -271,7 +271,7 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   PrintTasks(out, report, spec);
   if (const std::string winners = WinnersText(report); !winners.empty())
     out << "alternatives that won: " << winners << "\n";
-  if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
+  if (!work.choice_points.empty()) out << FusionText(report, work) << "\n";
   double corrected = 1;  // of estimates, by what was measured just now
   if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
     if (report.estimated_us.value_or(0) > 0) corrected = checks.front().report.run_seconds * 1e6 / *report.estimated_us;

@@ -1,4 +1,4 @@
-// What `tune` says at its end besides the table: what to do next, and what is doubtful about the result.
+// The end of `tune`'s report after the table: the next command, and warnings about the result.
 #pragma once
 
 #include <string>
@@ -10,22 +10,22 @@
 
 namespace diapason {
 
-// How far the samples of measurements lie apart. One thread at a time.
+// The spread of the samples of measurements. Not thread-safe.
 class SpreadMeter {
  public:
-  // Of a measurement in full: those stopped early, or of one sample, tell nothing.
+  // Measurements that were stopped early or have one sample are ignored.
   void Add(const Timing& timing);
-  // Largest less least sample over the median, of the median measurement; 0: there are fewer than five.
+  // (largest - smallest sample) / median sample, the median over all measurements; 0 if there are fewer than five.
   double Typical() const;
 
  private:
   std::vector<double> spreads_;
 };
 
-// `diapason build ...` of what was tuned, as a shell takes it.
+// The command `diapason build ...` for what was tuned, quoted for a shell.
 std::string BuildCommand(const TuneFlags& flags);
 
-// One sentence each, with what to do: tasks that have no time, and timings that spread by more than 20%.
+// Warnings of one sentence, with advice: tasks that were not timed, and timings that spread by more than 20%.
 std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& spec, double spread);
 
 }  // namespace diapason

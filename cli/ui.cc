@@ -107,7 +107,7 @@ void AddUi(CLI::App& app, CommandBody& chosen) {
                    absl::StrCat("Address to listen on; port 0 takes a free one (default ", kDefaultAddress,
                                 ", or a free port where that one is in use)"))
       ->type_name("HOST:PORT");
-  AddSecurityFlags(command, &flags->security, Ends::kListens);
+  AddSecurityFlags(command, &flags->security, ConnectionSide::kServer);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunUi(*flags, session); }; });
 }
 

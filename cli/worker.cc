@@ -134,7 +134,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
   AddNumber(command, "--drain", &flags->drain, 0, "Seconds that begun work may take after a SIGTERM (default 30)");
   AddNumber(command, "--reference-interval", &flags->reference_interval, 0,
             "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
-  AddServiceFlags(command, &flags->service, Ends::kDials);
+  AddServiceFlags(command, &flags->service, ConnectionSide::kClient);
   AddSandboxFlag(command, &flags->sandbox);
   AddKeepEnvironmentFlag(command, &flags->keep_environment);
   AddLimitFlags(command, flags.get());

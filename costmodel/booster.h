@@ -1,4 +1,4 @@
-// XGBoost's C interface with owners and values for errors. Nothing else of the project includes XGBoost.
+// A C++ interface to XGBoost's C library, with owned handles and absl::Status. No other file includes XGBoost.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ struct BoosterOptions {
 // A forest of boosted trees. Immutable; Predict is safe from any thread.
 class Booster {
  public:
-  // Trains `trees` trees. `keep_on`, where given, is asked before each; Cancelled when it says no.
+  // Trains `trees` trees. `keep_on`, if given, is called before each of them; Cancelled if it returns false.
   static absl::StatusOr<std::unique_ptr<Booster>> Train(const TrainingMatrix& matrix, const BoosterOptions& options,
                                                         int trees, const std::function<bool()>& keep_on = nullptr);
-  // The number of trees, at most `trees`, that has the smallest error on `held_out`; stops looking after 20 without
-  // gain. REQUIRES: an objective whose metric is an error.
+  // The number of trees, at most `trees`, with the smallest error on `held_out`; stops after 20 trees without
+  // improvement. REQUIRES: an objective whose metric is an error.
   static absl::StatusOr<int> BestTrees(const TrainingMatrix& matrix, const TrainingMatrix& held_out,
                                        const BoosterOptions& options, int trees,
                                        const std::function<bool()>& keep_on = nullptr);

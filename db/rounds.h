@@ -1,13 +1,12 @@
-// What tuners have proposed and not all measured yet: a file beside the history (H.db.rounds), so that a tuner that was
-// killed resumes with the very candidates that were under way. The records of what was measured are in the history.
-//
-// And what its searches resume from, so that they propose what they would have: what each task's search carries from
-// round to round, and what the search that was under way knew when it began.
+// The state of tuning runs that the history does not hold, in a file beside it (H.db.rounds), so that a tuner that was
+// killed resumes where it stopped:
+// - the candidates that were proposed and are not measured yet; measured ones are in the history,
+// - the state that each task's search carries from round to round, and what the search that was running knew when it
+//   began, so that it proposes the same candidates again.
 //
 //   table     | key                                     | holds
 //   trials    | id                                      | run, workload_key, target, device_model, round, sketch,
-//   configuration (a
-//             |                                         | JSON list), predicted
+//             |                                         | configuration (a JSON list), predicted
 //   searches  | run, workload_key, target, device_model | SearchMemory as JSON
 //   begun     | run                                     | BegunSearch
 //   runs      | run                                     | when it began, Unix nanoseconds

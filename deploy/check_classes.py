@@ -5,7 +5,7 @@
 
 Methods: the member functions that a class declares, its constructors, destructor and assignments not, nor what is defaulted or deleted. Lines: those
 of its definition and of its members that are defined elsewhere. Classes of tests and benchmarks, and those inside functions, are not looked at.
-EXCEPTIONS names those that are larger still. --all prints the counts of every class, the largest first.
+--all prints the counts of every class, the largest first.
 """
 import bisect
 import collections
@@ -17,10 +17,6 @@ from reporting import report, root_of
 METHODS, LINES = 25, 400
 FOLDERS = ("api", "base", "cli", "compiler", "costmodel", "db", "examples", "include", "python", "runtime", "scheduler", "service", "ui", "worker")
 SUFFIXES = (".h", ".hpp", ".cc", ".cpp")
-# Larger still, and to be split. Nothing is added here.
-EXCEPTIONS = (
-    "compiler/graph/grouping.cc Grouper",
-)
 
 # What is no code: comments, directives with their continuation lines, and what is in quotes.
 BLANK = re.compile(r'//(?:[^\n]*\\\n)*[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*|R"(?P<end>[^(\s]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"'
@@ -282,18 +278,9 @@ def problems(root):
     classes, lost = read(root)
     found = [f"{definition.path.relative_to(root)} defines {'::'.join(definition.qualifiers)}::{definition.name}, of whose class there is no definition: "
              "correct deploy/check_classes.py" for definition in lost]
-    large = {}
-    for class_ in classes:
-        if len(class_.methods) > METHODS or class_.lines > LINES:
-            large[f"{class_.path.relative_to(root)} {class_.name}"] = class_
-    for place, class_ in sorted(large.items()):
-        if place not in EXCEPTIONS:
-            found.append(f"{place} has {len(class_.methods)} methods and {class_.lines} lines; {METHODS} and {LINES} are allowed: "
-                         "give a part of what it does, with the members that belong to it, to a class of its own")
-    # Without exceptions that nobody needs any more, the list shrinks only.
-    own = {f"{class_.path.relative_to(root)} {class_.name}" for class_ in classes}
-    return found + [f"{place} has no more than {METHODS} methods and {LINES} lines: take it out of EXCEPTIONS in deploy/check_classes.py"
-                    for place in sorted(EXCEPTIONS) if place in own and place not in large]
+    large = [class_ for class_ in classes if len(class_.methods) > METHODS or class_.lines > LINES]
+    return found + sorted(f"{class_.path.relative_to(root)} {class_.name} has {len(class_.methods)} methods and {class_.lines} lines; {METHODS} and {LINES} are "
+                          "allowed: give a part of what it does, with the members that belong to it, to a class of its own" for class_ in large)
 
 
 def main():

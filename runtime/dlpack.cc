@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "compiler/build/plans.h"
 #include "compiler/tensor/array.h"
 
@@ -127,7 +128,7 @@ absl::StatusOr<std::unique_ptr<MadeTensor>> Make(const std::shared_ptr<LoadedPac
   } else {
     made->package = package;
     {
-      const std::lock_guard<std::mutex> lock(package->device_mutex());
+      const MutexLock lock(package->device_mutex());
       ASSIGN_OR_RETURN(made->buffer, package->device().Allocate(tensor.bytes));
     }
     out.data = package->device().AddressOf(*made->buffer);

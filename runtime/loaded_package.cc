@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Device>> LoadedPackage::OpenForContext(int thread
 }
 
 absl::StatusOr<const PlanParts*> LoadedPackage::Parts(int plan) {
-  const std::lock_guard<std::mutex> lock(device_mutex_);
+  const MutexLock lock(device_mutex_);
   std::optional<PlanParts>& parts = parts_[plan];
   if (!parts.has_value()) {
     ASSIGN_OR_RETURN(

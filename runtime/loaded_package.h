@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "compiler/build/package.h"
 #include "compiler/runtime/device.h"
 
@@ -46,7 +47,7 @@ class LoadedPackage {
   // A plan's, loaded when they are first asked for. They live as long as this.
   absl::StatusOr<const PlanParts*> Parts(int plan);
   // To be held by who uses the package's own device.
-  std::mutex& device_mutex() { return device_mutex_; }
+  Mutex& device_mutex() ABSL_LOCK_RETURNED(device_mutex_) { return device_mutex_; }
 
  private:
   LoadedPackage(Package package, Target target, std::unique_ptr<Device> device);
@@ -58,9 +59,9 @@ class LoadedPackage {
   std::vector<PortFacts> inputs_, outputs_;
   const std::unique_ptr<Device> device_;
 
-  std::mutex device_mutex_;  // guards what follows, and the use of the device
-  DeviceConstants constants_;
-  std::vector<std::optional<PlanParts>> parts_;  // by plan
+  Mutex device_mutex_;  // held by who uses the device, too
+  DeviceConstants constants_ ABSL_GUARDED_BY(device_mutex_);
+  std::vector<std::optional<PlanParts>> parts_ ABSL_GUARDED_BY(device_mutex_);  // by plan
 };
 
 }  // namespace diapason

@@ -2,12 +2,13 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "compiler/build/plans.h"
 #include "compiler/tensor/array.h"
 
@@ -18,11 +19,6 @@ int64_t BytesOfShape(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = BytesOf(dtype);
   for (int64_t extent : shape) bytes *= extent;
   return bytes;
-}
-
-// Its mutex, if the package's device is shared.
-std::unique_lock<std::mutex> Lock(LoadedPackage& package, bool shared) {
-  return shared ? std::unique_lock<std::mutex>(package.device_mutex()) : std::unique_lock<std::mutex>();
 }
 
 }  // namespace
@@ -68,7 +64,8 @@ absl::Status RunContext::Prepare() {
   std::unique_ptr<PackageRunner>& runner = runners_[choice.plan];
   if (runner == nullptr) {
     ASSIGN_OR_RETURN(const PlanParts* parts, package_->Parts(choice.plan));
-    const auto lock = Lock(*package_, owned_device_ == nullptr);
+    std::optional<MutexLock> lock;
+    if (owned_device_ == nullptr) lock.emplace(package_->device_mutex());
     ASSIGN_OR_RETURN(runner, PackageRunner::FromParts(package_->package().WithPlan(choice.plan), &device_, *parts));
   }
   runner_ = runner.get();
@@ -125,7 +122,8 @@ absl::Status RunContext::Run(absl::Span<const CallerBuffer> inputs, absl::Span<c
   RETURN_IF_ERROR(Prepare());
   RETURN_IF_ERROR(CheckBuffers(inputs, true));
   RETURN_IF_ERROR(CheckBuffers(outputs, false));
-  const auto lock = Lock(*package_, owned_device_ == nullptr);
+  std::optional<MutexLock> lock;
+  if (owned_device_ == nullptr) lock.emplace(package_->device_mutex());
   return padded_ ? RunPadded(inputs, outputs) : RunExact(inputs, outputs);
 }
 

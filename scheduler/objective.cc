@@ -32,22 +32,23 @@ absl::Status Refuse(const std::string& text, const std::string& why) {
       "the objective '", text, "' ", why, ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms"));
 }
 
-using Way = std::vector<std::pair<int, double>>;
+using Alternative = std::vector<std::pair<int, double>>;
 
-// A way that takes longer than the best by this factor after a first round will not become the best by more of them.
+// An alternative that takes longer than the best by this factor after a first round will not become the best by more
+// rounds.
 constexpr double kClearlyBehind = 1.25;
 
-double TimesIn(const Way& way, int task) {
+double TimesIn(const Alternative& alternative, int task) {
   double times = 0;
-  for (const auto& [member, count] : way)
+  for (const auto& [member, count] : alternative)
     if (member == task) times += count;
   return times;
 }
 
 // 0 where a task has no time yet.
-double TimeOf(const Way& way, absl::Span<const double> seconds) {
+double TimeOf(const Alternative& alternative, absl::Span<const double> seconds) {
   double sum = 0;
-  for (const auto& [task, times] : way) {
+  for (const auto& [task, times] : alternative) {
     if (seconds[task] <= 0) return 0;
     sum += times * seconds[task];
   }
@@ -81,9 +82,9 @@ absl::StatusOr<Objective> Objective::Parse(const std::string& text,
   for (size_t c = 0; c < choices.size(); ++c) {
     const auto network = std::find_if(objective.networks_.begin(), objective.networks_.end(),
                                       [&](const Network& n) { return n.name == choices[c].network; });
-    DIAPASON_CHECK(network != objective.networks_.end() && !choices[c].ways.empty());
+    DIAPASON_CHECK(network != objective.networks_.end() && !choices[c].alternatives.empty());
     network->choices.push_back(static_cast<int>(c));
-    for (auto& [task, weight] : network->weights) weight -= TimesIn(choices[c].ways[0], task);
+    for (auto& [task, weight] : network->weights) weight -= TimesIn(choices[c].alternatives[0], task);
   }
   if (text == "sum") return objective;
   if (text.rfind(kTargets, 0) != 0) return Refuse(text, "is not known");
@@ -107,11 +108,11 @@ absl::StatusOr<Objective> Objective::Parse(const std::string& text,
   return objective;
 }
 
-int Objective::BestWay(const NetworkChoice& choice, absl::Span<const double> seconds) const {
+int Objective::BestAlternative(const NetworkChoice& choice, absl::Span<const double> seconds) const {
   int best = 0;
   double least = 0;
-  for (size_t w = 0; w < choice.ways.size(); ++w) {
-    const double time = TimeOf(choice.ways[w], seconds) * (w == 0 ? kWorthAnotherWay : 1);
+  for (size_t w = 0; w < choice.alternatives.size(); ++w) {
+    const double time = TimeOf(choice.alternatives[w], seconds) * (w == 0 ? kWorthAnotherAlternative : 1);
     if (time == 0 || (least > 0 && time >= least)) continue;
     best = static_cast<int>(w);
     least = time;
@@ -119,9 +120,9 @@ int Objective::BestWay(const NetworkChoice& choice, absl::Span<const double> sec
   return best;
 }
 
-std::vector<int> Objective::BestWays(absl::Span<const double> seconds) const {
+std::vector<int> Objective::BestAlternatives(absl::Span<const double> seconds) const {
   std::vector<int> best;
-  for (const NetworkChoice& choice : choices_) best.push_back(BestWay(choice, seconds));
+  for (const NetworkChoice& choice : choices_) best.push_back(BestAlternative(choice, seconds));
   return best;
 }
 
@@ -129,7 +130,8 @@ double Objective::Latency(const Network& network, absl::Span<const double> secon
   double sum = 0;
   for (const auto& [task, weight] : network.weights) sum += weight * seconds[task];
   for (int c : network.choices)
-    for (const auto& [task, times] : choices_[c].ways[BestWay(choices_[c], seconds)]) sum += times * seconds[task];
+    for (const auto& [task, times] : choices_[c].alternatives[BestAlternative(choices_[c], seconds)])
+      sum += times * seconds[task];
   return sum;
 }
 
@@ -146,11 +148,11 @@ double Objective::Slope(int task, absl::Span<const double> seconds) const {
     slope += TimesIn(network.weights, task);
     for (int c : network.choices) {
       const NetworkChoice& choice = choices_[c];
-      const double best = TimeOf(choice.ways[BestWay(choice, seconds)], seconds);
+      const double best = TimeOf(choice.alternatives[BestAlternative(choice, seconds)], seconds);
       double most = 0;
-      for (const Way& way : choice.ways) {
-        const double time = TimeOf(way, seconds);
-        if (best == 0 || (time > 0 && time <= kClearlyBehind * best)) most = std::max(most, TimesIn(way, task));
+      for (const Alternative& alternative : choice.alternatives) {
+        const double time = TimeOf(alternative, seconds);
+        if (best == 0 || (time > 0 && time <= kClearlyBehind * best)) most = std::max(most, TimesIn(alternative, task));
       }
       slope += most;
     }
@@ -162,7 +164,8 @@ double Objective::Weight(int task, absl::Span<const double> seconds) const {
   double weight = 0;
   for (const Network& network : networks_) {
     weight += TimesIn(network.weights, task);
-    for (int c : network.choices) weight += TimesIn(choices_[c].ways[BestWay(choices_[c], seconds)], task);
+    for (int c : network.choices)
+      weight += TimesIn(choices_[c].alternatives[BestAlternative(choices_[c], seconds)], task);
   }
   return weight;
 }
@@ -172,8 +175,8 @@ bool Objective::IsOptional(int task) const {
     if (TimesIn(network.weights, task) > 0) return false;
   bool other = false;
   for (const NetworkChoice& choice : choices_) {
-    if (TimesIn(choice.ways[0], task) > 0) return false;
-    for (const Way& way : choice.ways) other = other || TimesIn(way, task) > 0;
+    if (TimesIn(choice.alternatives[0], task) > 0) return false;
+    for (const Alternative& alternative : choice.alternatives) other = other || TimesIn(alternative, task) > 0;
   }
   return other;
 }

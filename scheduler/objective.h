@@ -24,13 +24,13 @@ struct NetworkWeight {
 
 // An alternative to the default fusion is taken only if it takes less than this share of the default's time: a smaller
 // difference is as likely noise, and every additional kernel costs a launch.
-inline constexpr double kWorthAnotherWay = 0.97;
+inline constexpr double kWorthAnotherAlternative = 0.97;
 
-// A choice point of a network, where it runs the tasks of one of several fusion alternatives (compiler/graph/cuts.h).
-// The weights of tasks that Objective::Parse gets hold the first one, the default.
+// A choice point of a network, where it runs the tasks of one of several fusion alternatives
+// (compiler/graph/fusion_choices.h). The weights of tasks that Objective::Parse gets hold the first one, the default.
 struct NetworkChoice {
   std::string network;
-  std::vector<std::vector<std::pair<int, double>>> ways;  // by alternative: task, count
+  std::vector<std::vector<std::pair<int, double>>> alternatives;  // by alternative: task, count
 };
 
 // At each choice point, a network's latency includes the fastest alternative of those whose tasks all have a time; the
@@ -58,7 +58,7 @@ class Objective {
   // Whether the task belongs only to alternatives to the default fusion.
   bool IsOptional(int task) const;
   // By choice point: the index of the alternative that counts.
-  std::vector<int> BestWays(absl::Span<const double> seconds) const;
+  std::vector<int> BestAlternatives(absl::Span<const double> seconds) const;
 
  private:
   struct Network {
@@ -68,7 +68,7 @@ class Objective {
     std::vector<int> choices;
   };
   double Latency(const Network& network, absl::Span<const double> seconds) const;
-  int BestWay(const NetworkChoice& choice, absl::Span<const double> seconds) const;
+  int BestAlternative(const NetworkChoice& choice, absl::Span<const double> seconds) const;
 
   std::vector<Network> networks_;
   std::vector<NetworkChoice> choices_;

@@ -19,8 +19,8 @@ constexpr int kMostRows = 512, kLeastRows = 64;
 
 Population::Population(const TaskSpace* spaces) : spaces_(spaces) {
   for (int i = 0; i < spaces->size(); ++i) {
-    holes_.push_back(spaces->space(i).size());
-    stride_ = std::max(stride_, holes_.back());
+    parameters_.push_back(spaces->space(i).size());
+    stride_ = std::max(stride_, parameters_.back());
   }
 }
 

@@ -22,7 +22,7 @@ class Population {
 
   int space(int i) const { return space_[i]; }
   absl::Span<const int32_t> configuration(int i) const {
-    return {configuration_.data() + static_cast<size_t>(i) * stride_, static_cast<size_t>(holes_[space_[i]])};
+    return {configuration_.data() + static_cast<size_t>(i) * stride_, static_cast<size_t>(parameters_[space_[i]])};
   }
   uint64_t hash(int i) const { return hash_[i]; }
   double analytic_seconds(int i) const { return analytic_[i]; }
@@ -47,8 +47,8 @@ class Population {
   void EvaluateChunk(int begin, int end, const Ranker* ranker, uint64_t task);
 
   const TaskSpace* const spaces_;
-  std::vector<int> holes_;  // of each space
-  int stride_ = 0;          // most holes of any space
+  std::vector<int> parameters_;  // of each space
+  int stride_ = 0;               // most parameters of any space
 
   std::vector<int> space_;  // -1: not set
   std::vector<int32_t> configuration_;

@@ -56,7 +56,7 @@ struct TuneReport {
   // As estimated_us, with what is expected of tasks that have no result; known from the start.
   double expected_us = 0;
   double expected_fallback_us = 0;
-  std::vector<int> ways;  // by TunerOptions::choices: the best so far
+  std::vector<int> alternatives;  // by TunerOptions::choices: the best so far
   std::vector<TaskReport> tasks;
   StageReport stages;
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind, most frequent first

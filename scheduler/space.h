@@ -26,20 +26,20 @@ struct Metrics {
   float features[kNumFeatures];  // fixed meaning for all tasks and sketches of a target kind; unused ones are 0
 };
 
-// The candidates of one sketch of one rewrite. A candidate is a configuration: one value for each tunable parameter (a
-// "hole" of the sketch). Immutable, shared by threads; no call allocates IR.
+// The candidates of one sketch of one rewrite. A candidate is a configuration: one value for each tunable parameter
+// of the sketch. Immutable, shared by threads; no call allocates IR.
 class Space {
  public:
   virtual ~Space() = default;
   virtual const std::string& name() const = 0;  // "gemm/tile.fuse.shared", unique within the task
   virtual const DagRewrite& rewrite() const = 0;
-  virtual int size() const = 0;  // number of holes, at most 64
+  virtual int size() const = 0;  // number of parameters, at most 64
   // The name that users see: "m.threads".
-  virtual const std::string& hole_name(int hole) const = 0;
+  virtual const std::string& parameter_name(int parameter) const = 0;
 
-  // Replaces `values` by the values of `hole` with which, given configuration[0, hole), every limit can still be met;
-  // ascending, never empty. configuration has size() elements; those from `hole` on are not read.
-  virtual void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const = 0;
+  // Replaces `values` by the values of `parameter` with which, given configuration[0, parameter), every limit can still
+  // be met; ascending, never empty. configuration has size() elements; those from `parameter` on are not read.
+  virtual void Domain(int parameter, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const = 0;
   // Call after changing configuration[0, first): moves each value of configuration[first, size()) into its domain, by
   // as little as possible. The result is legal.
   virtual void Clamp(int first, absl::Span<int32_t> configuration) const = 0;

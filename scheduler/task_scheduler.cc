@@ -100,7 +100,7 @@ std::optional<double> TaskScheduler::Value() const {
 }
 
 // Whether a task that only fusion alternatives have may get trials: first rounds within their share, later ones while
-// the way may still win, and all of ways that do not win within that share too.
+// the alternative may still win, and all of alternatives that do not win within that share too.
 bool TaskScheduler::MayGoOn(int task, const std::vector<double>& latencies) const {
   constexpr int64_t kShare = 8;  // of the trials, one in so many
   const bool first = progress_[task].had() < options_.round_size;

@@ -9,8 +9,9 @@
 //   - the histories of a run before this one are restored, so the backward term continues;
 //   - similar tasks are recognized by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
-//   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a way
-//     that is clearly behind gets no more, and all that do not win together no more than a share of the trials.
+//   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that an
+//     alternative that is clearly behind gets no more, and all that do not win together no more than a share of the
+//     trials.
 // Not safe from several threads.
 #pragma once
 
@@ -74,9 +75,9 @@ class TaskScheduler {
   int64_t in_flight() const { return progress_.in_flight(); }
   int64_t task_trials(int task) const { return progress_[task].trials; }
   double best(int task) const { return progress_[task].best; }
-  // How often the networks run it with the best fusion of each so far; by choice, that way.
+  // How often the networks run it with the best fusion of each so far; by choice, that alternative.
   double Weight(int task) const { return objective_.Weight(task, progress_.Latencies()); }
-  std::vector<int> BestWays() const { return objective_.BestWays(progress_.Latencies()); }
+  std::vector<int> BestAlternatives() const { return objective_.BestAlternatives(progress_.Latencies()); }
   bool done(int task) const { return progress_[task].done; }
   // Value of the objective; nothing while a task of the default fusion has no result.
   std::optional<double> Value() const;

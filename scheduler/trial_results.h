@@ -32,17 +32,17 @@ class TrialResults {
  public:
   // Returns its index.
   int Add(TrialResult result);
-  // More samples of a result, whose median is now that of so many.
+  // Replaces the time of a result: the median of so many samples.
   void SetTime(int index, double seconds, int samples);
-  // Whether a result proved right when it was verified.
+  // Stores whether the verification of a result succeeded.
   void SetVerdict(int index, bool ok);
   void CountVerifyAttempt(int index) { ++results_[index].verify_attempts; }
 
   const TrialResult& operator[](int index) const { return results_[index]; }
   size_t size() const { return results_.size(); }
   bool empty() const { return results_.empty(); }
-  // Index of the fastest that is not refuted, those stopped early behind all others; of those verified only when asked.
-  // -1: none.
+  // Index of the fastest result that is not refuted, or of the fastest verified one; results that were stopped early
+  // come after all others. -1: none.
   int Best(bool verified_only) const { return best_[verified_only ? 1 : 0]; }
   double BestSeconds() const { return best_[0] < 0 ? 0 : results_[best_[0]].seconds; }  // 0: none
   int64_t failed() const { return failed_; }                                            // refuted ones included

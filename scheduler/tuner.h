@@ -50,7 +50,8 @@ struct TunerOptions {
   // end in time; how early is estimated from the pace so far, so that a run may end a little later.
   double seconds = 0;
   std::vector<int> only;  // tasks to tune, as indices; empty: all
-  // Ways to cut the networks, over positions in the list of tasks. A choice counts when all of its tasks are tuned.
+  // The choice points of the networks, over positions in the list of tasks. A choice counts when all of its tasks are
+  // tuned.
   std::vector<NetworkChoice> choices;
   uint64_t seed = 0;
   int trials_per_round = 64;  // at most: fewer when the trials would not give each task four rounds

@@ -9,10 +9,10 @@ namespace diapason {
 
 void SampleConfiguration(const Space& space, Random* random, absl::Span<int32_t> configuration,
                          std::vector<int32_t>* values) {
-  for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, configuration, values);
+  for (int parameter = 0; parameter < space.size(); ++parameter) {
+    space.Domain(parameter, configuration, values);
     DIAPASON_CHECK(!values->empty());
-    configuration[hole] = (*values)[random->Below(static_cast<uint32_t>(values->size()))];
+    configuration[parameter] = (*values)[random->Below(static_cast<uint32_t>(values->size()))];
   }
 }
 
@@ -35,56 +35,56 @@ int32_t OtherValue(const std::vector<int32_t>& values, int32_t old, Random* rand
 }  // namespace
 
 bool Mutate(const Space& space, Random* random, absl::Span<int32_t> configuration, std::vector<int32_t>* values) {
-  const int holes = space.size();
-  if (holes == 0) return false;
-  const int first = static_cast<int>(random->Below(static_cast<uint32_t>(holes)));
-  for (int i = 0; i < holes; ++i) {
-    const int hole = (first + i) % holes;
-    space.Domain(hole, configuration, values);
+  const int parameters = space.size();
+  if (parameters == 0) return false;
+  const int first = static_cast<int>(random->Below(static_cast<uint32_t>(parameters)));
+  for (int i = 0; i < parameters; ++i) {
+    const int parameter = (first + i) % parameters;
+    space.Domain(parameter, configuration, values);
     if (values->size() < 2) continue;
-    configuration[hole] = OtherValue(*values, configuration[hole], random);
-    if (hole + 1 < holes) space.Clamp(hole + 1, configuration);
+    configuration[parameter] = OtherValue(*values, configuration[parameter], random);
+    if (parameter + 1 < parameters) space.Clamp(parameter + 1, configuration);
     return true;
   }
   return false;
 }
 
 void Crossover(const Space& space, Random* random, absl::Span<const int32_t> other, absl::Span<int32_t> configuration) {
-  const int holes = space.size();
-  if (holes < 2) return;
+  const int parameters = space.size();
+  if (parameters < 2) return;
   if (random->Below(2) == 0) {
-    const int cut = 1 + static_cast<int>(random->Below(static_cast<uint32_t>(holes - 1)));
-    for (int hole = cut; hole < holes; ++hole) configuration[hole] = other[hole];
+    const int cut = 1 + static_cast<int>(random->Below(static_cast<uint32_t>(parameters - 1)));
+    for (int parameter = cut; parameter < parameters; ++parameter) configuration[parameter] = other[parameter];
     space.Clamp(cut, configuration);
     return;
   }
   const uint64_t mask = random->Next();
-  for (int hole = 0; hole < holes; ++hole)
-    if (mask >> (hole % 64) & 1) configuration[hole] = other[hole];
+  for (int parameter = 0; parameter < parameters; ++parameter)
+    if (mask >> (parameter % 64) & 1) configuration[parameter] = other[parameter];
   space.Clamp(0, configuration);
 }
 
 bool Enumerate(const Space& space, int limit, std::vector<int32_t>* out) {
   out->clear();
-  const int holes = space.size();
-  std::vector<int32_t> configuration(holes);
-  std::vector<std::vector<int32_t>> domains(holes);
-  std::vector<size_t> at(holes);
-  int hole = 0, found = 0;
-  if (holes > 0) space.Domain(0, absl::MakeSpan(configuration), &domains[0]);
-  while (hole >= 0) {
-    if (hole == holes) {  // a whole vector
+  const int parameters = space.size();
+  std::vector<int32_t> configuration(parameters);
+  std::vector<std::vector<int32_t>> domains(parameters);
+  std::vector<size_t> at(parameters);
+  int parameter = 0, found = 0;
+  if (parameters > 0) space.Domain(0, absl::MakeSpan(configuration), &domains[0]);
+  while (parameter >= 0) {
+    if (parameter == parameters) {  // a whole vector
       if (++found > limit) return false;
       out->insert(out->end(), configuration.begin(), configuration.end());
-      --hole;
+      --parameter;
       continue;
     }
-    if (at[hole] == domains[hole].size()) {
-      at[hole--] = 0;
+    if (at[parameter] == domains[parameter].size()) {
+      at[parameter--] = 0;
       continue;
     }
-    configuration[hole] = domains[hole][at[hole]++];
-    if (++hole < holes) space.Domain(hole, absl::MakeSpan(configuration), &domains[hole]);
+    configuration[parameter] = domains[parameter][at[parameter]++];
+    if (++parameter < parameters) space.Domain(parameter, absl::MakeSpan(configuration), &domains[parameter]);
   }
   return true;
 }

@@ -19,44 +19,45 @@ absl::Status Damaged(const std::string& why) {
 }
 
 template <typename Map>
-void WaysToProto(const Ways& ways, Map& message) {
-  for (const auto& [node, way] : ways) message[node] = static_cast<uint32_t>(way);
+void ModesToProto(const FusionModes& modes, Map& message) {
+  for (const auto& [node, mode] : modes) message[node] = static_cast<uint32_t>(mode);
 }
 
 template <typename Map>
-absl::StatusOr<Ways> WaysFromProto(const Map& message) {
-  Ways ways;
-  for (const auto& [node, way] : message) {
-    if (node < 0 || way > static_cast<uint32_t>(Way::kInProduct)) return Damaged("an unknown fusion alternative");
-    ways[node] = static_cast<Way>(way);
+absl::StatusOr<FusionModes> ModesFromProto(const Map& message) {
+  FusionModes modes;
+  for (const auto& [node, mode] : message) {
+    if (node < 0 || mode > static_cast<uint32_t>(FusionMode::kInProduct))
+      return Damaged("an unknown fusion alternative");
+    modes[node] = static_cast<FusionMode>(mode);
   }
-  return ways;
+  return modes;
 }
 
-absl::StatusOr<CutWay> WayFromProto(const v1::ImportedWay& message, int tasks) {
-  CutWay way;
-  way.name = message.name();
-  ASSIGN_OR_RETURN(way.ways, WaysFromProto(message.nodes()));
+absl::StatusOr<FusionAlternative> AlternativeFromProto(const v1::ImportedFusionAlternative& message, int tasks) {
+  FusionAlternative alternative;
+  alternative.name = message.name();
+  ASSIGN_OR_RETURN(alternative.modes, ModesFromProto(message.nodes()));
   if (message.tasks_size() != message.counts_size()) return Damaged("tasks without counts");
   for (int i = 0; i < message.tasks_size(); ++i) {
-    const bool after = way.tasks.empty() || way.tasks.back().first < message.tasks(i);
+    const bool after = alternative.tasks.empty() || alternative.tasks.back().first < message.tasks(i);
     if (message.tasks(i) < 0 || message.tasks(i) >= tasks || message.counts(i) < 1 || !after)
       return Damaged(absl::StrCat("task ", message.tasks(i), " in a fusion alternative"));
-    way.tasks.emplace_back(message.tasks(i), message.counts(i));
+    alternative.tasks.emplace_back(message.tasks(i), message.counts(i));
   }
-  way.writes_in_place = message.writes_in_place();
-  return way;
+  alternative.writes_in_place = message.writes_in_place();
+  return alternative;
 }
 
-absl::StatusOr<Boundary> BoundaryFromProto(const v1::ImportedBoundary& message, int tasks) {
-  Boundary boundary;
-  boundary.name = message.name();
-  for (const v1::ImportedWay& way : message.ways()) {
-    ASSIGN_OR_RETURN(CutWay read, WayFromProto(way, tasks));
-    boundary.ways.push_back(std::move(read));
+absl::StatusOr<ChoicePoint> ChoicePointFromProto(const v1::ImportedChoicePoint& message, int tasks) {
+  ChoicePoint point;
+  point.name = message.name();
+  for (const v1::ImportedFusionAlternative& alternative : message.alternatives()) {
+    ASSIGN_OR_RETURN(FusionAlternative read, AlternativeFromProto(alternative, tasks));
+    point.alternatives.push_back(std::move(read));
   }
-  if (boundary.ways.size() < 2) return Damaged("a boundary without a choice");
-  return boundary;
+  if (point.alternatives.size() < 2) return Damaged("a choice point without a choice");
+  return point;
 }
 
 void AttributeToProto(const AttributeValue& value, v1::ImportedAttribute& message) {
@@ -144,54 +145,54 @@ absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
   return options;
 }
 
-void ToProto(const Cuts& cuts, v1::ImportedCuts& message) {
-  for (const Task& task : cuts.partition.tasks) {
+void ToProto(const FusionChoices& fusion, v1::ImportedFusionChoices& message) {
+  for (const Task& task : fusion.partition.tasks) {
     v1::ImportedTask& out = *message.add_tasks();
     out.set_name(task.name);
     out.set_dag(SerializeDag(task.dag));
     out.set_weight(task.weight);
   }
-  message.set_usual_tasks(cuts.usual_tasks);
-  message.set_worthwhile_tasks(cuts.worthwhile_tasks);
-  WaysToProto(cuts.usual, *message.mutable_usual());
-  for (const Boundary& boundary : cuts.boundaries) {
-    v1::ImportedBoundary& out = *message.add_boundaries();
-    out.set_name(boundary.name);
-    for (const CutWay& way : boundary.ways) {
-      v1::ImportedWay& out_way = *out.add_ways();
-      out_way.set_name(way.name);
-      WaysToProto(way.ways, *out_way.mutable_nodes());
-      for (const auto& [task, count] : way.tasks) {
-        out_way.add_tasks(task);
-        out_way.add_counts(count);
+  message.set_default_tasks(fusion.default_tasks);
+  message.set_worthwhile_tasks(fusion.worthwhile_tasks);
+  ModesToProto(fusion.default_modes, *message.mutable_default_modes());
+  for (const ChoicePoint& point : fusion.choice_points) {
+    v1::ImportedChoicePoint& out = *message.add_choice_points();
+    out.set_name(point.name);
+    for (const FusionAlternative& alternative : point.alternatives) {
+      v1::ImportedFusionAlternative& out_alternative = *out.add_alternatives();
+      out_alternative.set_name(alternative.name);
+      ModesToProto(alternative.modes, *out_alternative.mutable_nodes());
+      for (const auto& [task, count] : alternative.tasks) {
+        out_alternative.add_tasks(task);
+        out_alternative.add_counts(count);
       }
-      out_way.set_writes_in_place(way.writes_in_place);
+      out_alternative.set_writes_in_place(alternative.writes_in_place);
     }
   }
-  message.mutable_fixed()->Assign(cuts.fixed.begin(), cuts.fixed.end());
+  message.mutable_fixed()->Assign(fusion.fixed.begin(), fusion.fixed.end());
 }
 
-absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message) {
-  Cuts cuts;
+absl::StatusOr<FusionChoices> FromProto(const v1::ImportedFusionChoices& message) {
+  FusionChoices fusion;
   for (const v1::ImportedTask& task : message.tasks()) {
     ASSIGN_OR_RETURN(ComputeDag dag, ParseDag(task.dag()));
     if (task.weight() < 0) return Damaged(absl::StrCat("a task of weight ", task.weight()));
     std::string key = dag.workload_key();
-    cuts.partition.tasks.push_back({task.name(), std::move(dag), task.weight(), std::move(key)});
+    fusion.partition.tasks.push_back({task.name(), std::move(dag), task.weight(), std::move(key)});
   }
   const int tasks = message.tasks_size();
-  cuts.usual_tasks = message.usual_tasks();
-  cuts.worthwhile_tasks = message.worthwhile_tasks();
-  if (cuts.usual_tasks > cuts.worthwhile_tasks || cuts.worthwhile_tasks > static_cast<size_t>(tasks) ||
+  fusion.default_tasks = message.default_tasks();
+  fusion.worthwhile_tasks = message.worthwhile_tasks();
+  if (fusion.default_tasks > fusion.worthwhile_tasks || fusion.worthwhile_tasks > static_cast<size_t>(tasks) ||
       message.fixed_size() != tasks)
     return Damaged("numbers of tasks that do not fit");
-  ASSIGN_OR_RETURN(cuts.usual, WaysFromProto(message.usual()));
-  for (const v1::ImportedBoundary& boundary : message.boundaries()) {
-    ASSIGN_OR_RETURN(Boundary read, BoundaryFromProto(boundary, tasks));
-    cuts.boundaries.push_back(std::move(read));
+  ASSIGN_OR_RETURN(fusion.default_modes, ModesFromProto(message.default_modes()));
+  for (const v1::ImportedChoicePoint& point : message.choice_points()) {
+    ASSIGN_OR_RETURN(ChoicePoint read, ChoicePointFromProto(point, tasks));
+    fusion.choice_points.push_back(std::move(read));
   }
-  cuts.fixed = {message.fixed().begin(), message.fixed().end()};
-  return cuts;
+  fusion.fixed = {message.fixed().begin(), message.fixed().end()};
+  return fusion;
 }
 
 absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::ostream& constants) {

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compiler/graph/cuts.h"
 #include "compiler/graph/describe_model.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
 #include "service/import_model.h"
@@ -15,7 +15,7 @@
 namespace diapason {
 
 namespace v1 {
-class ImportedCuts;
+class ImportedFusionChoices;
 class ImportedDescription;
 class ImportedNetwork;
 class ImportJob;
@@ -26,10 +26,10 @@ void ToProto(const ModelOptions& options, v1::ImportJob& job);
 // InvalidArgument for an unknown layout or type.
 absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job);
 
-void ToProto(const Cuts& cuts, v1::ImportedCuts& message);
+void ToProto(const FusionChoices& fusion, v1::ImportedFusionChoices& message);
 // Workload keys are computed anew. DataLoss when it is no such message: numbers of tasks out of range, counts that do
 // not fit.
-absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message);
+absl::StatusOr<FusionChoices> FromProto(const v1::ImportedFusionChoices& message);
 
 // Constants go to `constants`, one after the other.
 absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::ostream& constants);

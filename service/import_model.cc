@@ -150,7 +150,7 @@ class ModelImport {
 
   absl::StatusOr<ImportedModel> Read(const v1::ImportReply& reply) const {
     ImportedModel model;
-    ASSIGN_OR_RETURN(model.cuts, FromProto(reply.cuts()));
+    ASSIGN_OR_RETURN(model.fusion, FromProto(reply.fusion()));
     RETURN_IF_ERROR(TakeInputs(reply, model));
     model.warnings = {reply.warnings().begin(), reply.warnings().end()};
     if (!request_.with_network) return model;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/graph/cuts.h"
 #include "compiler/graph/describe_model.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/padding.h"
@@ -50,8 +50,8 @@ struct ImportedInput {
 };
 
 struct ImportedModel {
-  Network network;  // optimized; empty unless asked for
-  Cuts cuts;        // its partition has tasks only: PartitionAs makes the subgraphs
+  Network network;       // optimized; empty unless asked for
+  FusionChoices fusion;  // its partition has tasks only: PartitionAs makes the subgraphs
   std::vector<ImportedInput> inputs;
   std::map<std::string, SymbolPadding> padding;  // by symbol
   std::vector<std::string> warnings;             // for the user, one sentence each
@@ -60,9 +60,9 @@ struct ImportedModel {
   SymbolSizes Sizes() const;
 };
 
-// Errors of LoadOptimized and FindCuts as they are. InvalidArgument in one sentence that names the model and the limit
-// that it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by `stop`. The
-// calling thread must not end before it returns, nor does it.
+// Errors of LoadOptimized and FindFusionChoices as they are. InvalidArgument in one sentence that names the model and
+// the limit that it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by
+// `stop`. The calling thread must not end before it returns, nor does it.
 absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request);
 
 // What the model takes and gives, without compiling it. Of the request, model, options, limits and `stop` count. Errors

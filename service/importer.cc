@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "compiler/graph/cuts.h"
 #include "compiler/graph/describe_model.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/padding.h"
@@ -237,8 +237,8 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);
   for (const std::string& warning : warnings) reply.add_warnings(warning);
-  ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
-  ToProto(cuts, *reply.mutable_cuts());
+  ASSIGN_OR_RETURN(const FusionChoices fusion, FindFusionChoices(network));
+  ToProto(fusion, *reply.mutable_fusion());
   if (!job.with_network()) return absl::OkStatus();
   const char* folder = std::getenv("TMPDIR");
   std::ofstream constants(std::string(folder == nullptr ? "/tmp" : folder) + "/" + kConstantsFile, std::ios::binary);

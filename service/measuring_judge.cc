@@ -125,7 +125,7 @@ absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const 
                                               const MeasuringJudgeOptions& options) {
   HistoryShelf shelf(&history, target.facts.model, target.target.ToString());
   MeasuringJudge judge(model.network, target, client, options);
-  ASSIGN_OR_RETURN(NetworkCheckReport report, CheckNetwork(model.network, model.cuts, shelf, judge));
+  ASSIGN_OR_RETURN(NetworkCheckReport report, CheckNetwork(model.network, model.fusion, shelf, judge));
   const double tasks = SecondsOfTasks(report.assembly);
   if (!options.latency_network.empty() && report.run_seconds > 0 && tasks > 0) {
     RETURN_IF_ERROR(history.SetLatency(
@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<Importe
   std::vector<PlanCheck> checks;
   for (const ImportedPlan& plan : plans) {
     MeasuringJudgeOptions of_plan = options;
-    of_plan.latency_network = LatencyKey(options.latency_network, plan.model.cuts.partition);
+    of_plan.latency_network = LatencyKey(options.latency_network, plan.model.fusion.partition);
     ASSIGN_OR_RETURN(NetworkCheckReport report, CheckTuned(plan.model, target, history, client, of_plan));
     checks.push_back({plan.combination.sizes, std::move(report)});
   }

@@ -30,10 +30,11 @@ double SecondsOfTasks(const Assembly& assembly) {
   return sum;
 }
 
-absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records) {
+absl::StatusOr<Assembly> Assemble(const Network& network, const FusionChoices& fusion,
+                                  const RecordsByWorkload& records) {
   std::vector<double> seconds;
   std::vector<bool> by_library;
-  for (const Task& task : cuts.partition.tasks) {
+  for (const Task& task : fusion.partition.tasks) {
     const TuningRecord* record = UsableRecord(records, task);
     seconds.push_back(record != nullptr ? MedianSeconds(*record->timing()) : 0);
     const absl::StatusOr<Schedule> schedule = record != nullptr
@@ -42,15 +43,17 @@ absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, cons
     by_library.push_back(schedule.ok() && schedule->sketch.rfind("library/", 0) == 0);
   }
   Assembly assembly;
-  assembly.ways = BestWays(cuts, seconds, kWorthAnotherWay, [&](const CutWay& way) {
-    return !way.writes_in_place ||
-           std::none_of(way.tasks.begin(), way.tasks.end(), [&](const auto& one) { return by_library[one.first]; });
-  });
-  for (size_t b = 0; b < assembly.ways.size(); ++b) {
-    const Boundary& boundary = cuts.boundaries[b];
-    if (assembly.ways[b] != 0) assembly.other.emplace_back(boundary.name, boundary.ways[assembly.ways[b]].name);
+  assembly.alternatives =
+      FastestAlternatives(fusion, seconds, kWorthAnotherAlternative, [&](const FusionAlternative& alternative) {
+        return !alternative.writes_in_place || std::none_of(alternative.tasks.begin(), alternative.tasks.end(),
+                                                            [&](const auto& one) { return by_library[one.first]; });
+      });
+  for (size_t b = 0; b < assembly.alternatives.size(); ++b) {
+    const ChoicePoint& point = fusion.choice_points[b];
+    if (assembly.alternatives[b] != 0)
+      assembly.other.emplace_back(point.name, point.alternatives[assembly.alternatives[b]].name);
   }
-  ASSIGN_OR_RETURN(assembly.partition, PartitionAs(network, cuts, assembly.ways));
+  ASSIGN_OR_RETURN(assembly.partition, PartitionAs(network, fusion, assembly.alternatives));
   for (const Task& task : assembly.partition.tasks) {
     const TuningRecord* record = UsableRecord(records, task);
     assembly.records.push_back(record != nullptr ? std::optional<TuningRecord>(*record) : std::nullopt);

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/build/build_package.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
 #include "db/history.h"
@@ -24,7 +24,7 @@ using RecordsByWorkload = std::map<std::string, TuningRecord>;
 const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task);
 
 struct Assembly {
-  std::vector<int> ways;  // by boundary
+  std::vector<int> alternatives;  // by choice point
   std::vector<std::pair<std::string, std::string>>
       other;  // choice points with another alternative than the default, and which
   Partition partition;
@@ -34,9 +34,11 @@ struct Assembly {
 // The sum of the times of its tasks' records, each as often as the network holds the task; 0 when a task has none.
 double SecondsOfTasks(const Assembly& assembly);
 
-// At each boundary the way whose records take least time together; the usual one where the records do not say.
+// At each choice point the alternative whose records take least time together; the default where the records do not
+// say.
 // Libraries write no parts of larger tensors.
-absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records);
+absl::StatusOr<Assembly> Assemble(const Network& network, const FusionChoices& fusion,
+                                  const RecordsByWorkload& records);
 
 // Compiles the programs of a network in this process, on all cores, and keeps them: the next call compiles what
 // changed. One thread at a time.

@@ -23,8 +23,8 @@ constexpr int kConfirmations = 2;
 
 class Checker {
  public:
-  Checker(const Network& network, const Cuts& cuts, RecordShelf& shelf, NetworkJudge& judge)
-      : network_(network), cuts_(cuts), shelf_(shelf), judge_(judge) {}
+  Checker(const Network& network, const FusionChoices& fusion, RecordShelf& shelf, NetworkJudge& judge)
+      : network_(network), fusion_(fusion), shelf_(shelf), judge_(judge) {}
 
   absl::StatusOr<NetworkCheckReport> Run() {
     const auto began = std::chrono::steady_clock::now();
@@ -41,7 +41,7 @@ class Checker {
   absl::Status Rounds() {
     for (int round = 0; round < kMostRounds; ++round) {
       ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords());
-      ASSIGN_OR_RETURN(report_.assembly, Assemble(network_, cuts_, records));
+      ASSIGN_OR_RETURN(report_.assembly, Assemble(network_, fusion_, records));
       RETURN_IF_ERROR(judge_.Use(report_.assembly));
       ASSIGN_OR_RETURN(const Verdict verdict, judge_.Judge(All(true)));
       report_.max_rel_error = verdict.max_rel_error;
@@ -66,7 +66,7 @@ class Checker {
   // The best of each workload, verified if that is possible.
   absl::StatusOr<RecordsByWorkload> BestRecords() {
     std::vector<std::string> keys;
-    for (const Task& task : cuts_.partition.tasks) keys.push_back(task.workload_key);
+    for (const Task& task : fusion_.partition.tasks) keys.push_back(task.workload_key);
     ASSIGN_OR_RETURN(RecordsByWorkload records, shelf_.Best(keys));
     for (auto& [key, record] : records) {
       for (int i = 0; i < kMostVerifications && record.verified == Verified::kUnknown; ++i) {
@@ -147,7 +147,7 @@ class Checker {
   }
 
   const Network& network_;
-  const Cuts& cuts_;
+  const FusionChoices& fusion_;
   RecordShelf& shelf_;
   NetworkJudge& judge_;
   NetworkCheckReport report_;
@@ -184,9 +184,9 @@ std::string Summary(const NetworkCheckReport& report) {
   return text;
 }
 
-absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf,
+absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const FusionChoices& fusion, RecordShelf& shelf,
                                                 NetworkJudge& judge) {
-  return Checker(network, cuts, shelf, judge).Run();
+  return Checker(network, fusion, shelf, judge).Run();
 }
 
 }  // namespace diapason

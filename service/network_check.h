@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/network.h"
 #include "db/history.h"
 #include "service/network_assembly.h"
@@ -87,7 +87,7 @@ std::string Summary(const NetworkCheckReport& report);
 // that make it so (find_guilty.h), marks them and continues with the next best. A best record that was not verified yet
 // is verified first. A network that is wrong with fallback schedules alone is reported (`right` is false) and marks
 // nothing; so is one that was wrong once and not again. An error means that it could not be checked.
-absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf,
+absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const FusionChoices& fusion, RecordShelf& shelf,
                                                 NetworkJudge& judge);
 
 }  // namespace diapason

@@ -1,4 +1,4 @@
-// Records on the wire (history.proto) and what a build chooses among them, here or at the service.
+// Records as messages (history.proto), and the choice of the records that a build uses.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class Record;
 }
 
 void ToProto(const TuningRecord& record, v1::Record& message);
-// DataLoss when the message names an outcome or a verification that this version does not know.
+// DataLoss if the message names an outcome or a verification that this version does not know.
 absl::StatusOr<TuningRecord> FromProto(const v1::Record& message);
 
 // The device model whose records a build for `target` uses: `own` when the history has records of it or `may_differ` is

@@ -52,9 +52,9 @@ class PlanMerger {
  public:
   PlanMerger(std::string network, bool libraries) : libraries_(libraries) { work_.network = std::move(network); }
 
-  // Calls of libraries write no parts of larger tensors: with them, ways that run more may win too.
+  // Calls of libraries write no parts of larger tensors: with them, alternatives that run more may win too.
   void Add(ImportedPlan plan) {
-    if (!libraries_) plan.model.cuts.partition.tasks.resize(plan.model.cuts.worthwhile_tasks);
+    if (!libraries_) plan.model.fusion.partition.tasks.resize(plan.model.fusion.worthwhile_tasks);
     plans_.push_back(std::move(plan));
   }
 
@@ -62,11 +62,11 @@ class PlanMerger {
     // Those of the default fusion in front, as in a single partition.
     for (const bool usual : {true, false})
       for (const ImportedPlan& plan : plans_)
-        for (const Task& task : plan.model.cuts.partition.tasks)
+        for (const Task& task : plan.model.fusion.partition.tasks)
           if ((task.weight > 0) == usual) Find(task);
     for (ImportedPlan& plan : plans_) {
       const std::string name = NameWithSizes(work_.network, plan.combination.sizes);
-      for (const Task& task : plan.model.cuts.partition.tasks) {
+      for (const Task& task : plan.model.fusion.partition.tasks) {
         const int merged = Find(task);
         work_.partition.tasks[merged].weight += task.weight;
         work_.tasks[merged].weights.push_back({name, task.weight * plan.combination.weight});
@@ -90,29 +90,29 @@ class PlanMerger {
     return known->second;
   }
 
-  // The boundaries at which ways are tuned against each other.
+  // The choice points at which alternatives are tuned against each other.
   void AddChoices(const std::string& name, ImportedPlan& plan) {
-    const std::vector<Task>& tasks = plan.model.cuts.partition.tasks;
-    for (Boundary& boundary : plan.model.cuts.boundaries) {
-      std::vector<int> tried = WaysThatMayWin(boundary);
+    const std::vector<Task>& tasks = plan.model.fusion.partition.tasks;
+    for (ChoicePoint& point : plan.model.fusion.choice_points) {
+      std::vector<int> tried = AlternativesThatMayWin(point);
       if (libraries_) {
-        tried.resize(boundary.ways.size());
+        tried.resize(point.alternatives.size());
         std::iota(tried.begin(), tried.end(), 0);
       }
       if (tried.size() < 2) continue;
       NetworkChoice choice{name, {}};
-      for (CutWay& way : boundary.ways)
-        for (auto& [task, times] : way.tasks)
+      for (FusionAlternative& alternative : point.alternatives)
+        for (auto& [task, times] : alternative.tasks)
           if (task < static_cast<int>(tasks.size())) task = places_.at(tasks[task].workload_key);
       for (int w : tried) {
-        auto& counted = choice.ways.emplace_back();
-        for (const auto& [task, times] : boundary.ways[w].tasks)
+        auto& counted = choice.alternatives.emplace_back();
+        for (const auto& [task, times] : point.alternatives[w].tasks)
           counted.emplace_back(task, times * plan.combination.weight);
       }
-      if (plans_.size() > 1) absl::StrAppend(&boundary.name, " (", SizesText(plan.combination.sizes), ")");
+      if (plans_.size() > 1) absl::StrAppend(&point.name, " (", SizesText(plan.combination.sizes), ")");
       work_.choices.push_back(std::move(choice));
       work_.tried.push_back(std::move(tried));
-      work_.boundaries.push_back(std::move(boundary));
+      work_.choice_points.push_back(std::move(point));
     }
   }
 
@@ -187,9 +187,10 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
 
 std::vector<NonDefaultFusion> NonDefaultFusions(const TuneWork& work, const TuneReport& report) {
   std::vector<NonDefaultFusion> won;
-  for (size_t b = 0; b < work.boundaries.size() && b < report.ways.size(); ++b) {
-    const int way = work.tried[b][report.ways[b]];
-    if (way != 0) won.push_back({work.boundaries[b].name, work.boundaries[b].ways[way].name});
+  for (size_t b = 0; b < work.choice_points.size() && b < report.alternatives.size(); ++b) {
+    const int alternative = work.tried[b][report.alternatives[b]];
+    if (alternative != 0)
+      won.push_back({work.choice_points[b].name, work.choice_points[b].alternatives[alternative].name});
   }
   return won;
 }

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compiler/graph/cuts.h"
 #include "compiler/graph/dims.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "scheduler/tuner.h"
 #include "service/import_plans.h"
@@ -68,9 +68,9 @@ struct TuneWork {
   // Its tasks are those of the list: those of the default fusion, then those of alternatives that may win, of
   // weight 0.
   Partition partition;
-  std::vector<Boundary> boundaries;     // where there are such ways
-  std::vector<NetworkChoice> choices;   // by boundary: the ways that are tuned
-  std::vector<std::vector<int>> tried;  // by boundary: which ones of its ways these are
+  std::vector<ChoicePoint> choice_points;  // of all plans
+  std::vector<NetworkChoice> choices;      // by choice point: the alternatives that are tuned
+  std::vector<std::vector<int>> tried;     // by choice point: which ones of its alternatives these are
   std::vector<TuningTask> tasks;
   std::vector<NetworkTask> links;
   std::vector<int> only;              // positions of the tasks to tune; empty: all

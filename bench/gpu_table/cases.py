@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 class Network:
     """A network of ours and the same of torchvision."""
     title: str
-    model: str  # a built-in network, or the ONNX file that the peer writes
+    model: str  # a built-in network, or the ONNX file that the baseline writes
     torchvision: str
     seconds: int  # of tuning, for each of MODES
     strict_seconds: int
     batch: int = 1
-    compiled: bool = False  # torch.compile is among the peer's ways
+    compiled: bool = False  # torch.compile is among the baseline's variants
     dtype: str = "float32"  # of both sides; "tf32": float32, products in TensorFloat-32 allowed
     options: dict = field(default_factory=dict, hash=False)  # of ours, as `diapason networks` lists them
 
@@ -55,7 +55,7 @@ NETWORKS = {
     "densenet-121": Network("DenseNet-121", "densenet-121.onnx", "densenet121", 40, 15),
     "googlenet": Network("GoogLeNet", "googlenet.onnx", "googlenet", 25, 12),
 }
-# The peers are Hugging Face's models of the same configuration with random weights, 128 tokens, and torchvision's ViT. By name only, as MORE_PARTS.
+# The baselines are Hugging Face's models of the same configuration with random weights, 128 tokens, and torchvision's ViT. By name only, as MORE_PARTS.
 TRANSFORMERS = {
     "bert-base": Network("BERT-base, 128 tokens", "bert-base", "bert-base", 45, 20),
     "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 45, 20),
@@ -86,7 +86,7 @@ TF32 = {
     "resnet-50-b16-tf32": Network("ResNet-50, batch 16, tf32", "resnet-50", "resnet50", 30, 0, batch=16, dtype="tf32"),
     "bert-base-tf32": Network("BERT-base, 128 tokens, tf32", "bert-base", "bert-base", 40, 0, dtype="tf32"),
 }
-# Arguments of torchvision's function, for the export and the peer alike.
+# Arguments of torchvision's function, for the export and the baseline alike.
 TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 
 CONVS = [conv(224, 3, 64, 7, 2), conv(56, 64, 64, 3, 1), conv(56, 64, 128, 3, 2), conv(56, 64, 128, 1, 2),
@@ -148,7 +148,7 @@ CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 
 # What a part takes besides tuning, roughly, in seconds: builds, checks, samples of both sides, the export, torch.compile.
-START, NETWORK_REST, EXPORT, COMPILE, KERNEL_REST, PEER_KERNELS = 10, 30, 7, 45, 8, 8
+START, NETWORK_REST, EXPORT, COMPILE, KERNEL_REST, BASELINE_KERNELS = 10, 30, 7, 45, 8, 8
 # The longest that torch.compile may take; afterwards the row says that it was not done.
 COMPILE_LIMIT = 120
 
@@ -162,6 +162,6 @@ def tuning_seconds(part):
 def planned_seconds(part):
     """Roughly: tuning and the rest."""
     if part not in NETWORKS:
-        return tuning_seconds(part) + KERNEL_REST * KERNELS[part] + PEER_KERNELS
+        return tuning_seconds(part) + KERNEL_REST * KERNELS[part] + BASELINE_KERNELS
     network = NETWORKS[part]
     return tuning_seconds(part) + NETWORK_REST + network.model.endswith(".onnx") * EXPORT + network.compiled * COMPILE

@@ -1,17 +1,17 @@
-"""The parts of the table: each tunes for a fixed time, builds, checks and times our side before and after the peer's, once.
+"""The parts of the table: each tunes for a fixed time, builds, checks and times our side before and after the baseline's, once.
 
 A part's document has rows by mode or kernel (tuned_seconds, trials_per_s, samples_us, check, and of networks tasks_us,
-estimated_us and against_torch) and peer; all have part, when, build, machine, finished, and failed when a program failed.
+estimated_us and against_torch) and baseline; all have part, when, build, machine, finished, and failed when a program failed.
 """
 import pathlib
 import time
 from dataclasses import dataclass
 
 from gpu_table import cases, npy
-from gpu_table.programs import Failed, Peer, Programs
+from gpu_table.programs import Failed, Baseline, Programs
 from gpu_table.results import Results
 
-# Of the largest value of the output: the peer sums in another order, over more than a hundred layers.
+# Of the largest value of the output: the baseline sums in another order, over more than a hundred layers.
 TOLERANCE_AGAINST_TORCH = 1e-3
 SAMPLE_MS = 20  # at least, of both sides
 
@@ -19,7 +19,7 @@ SAMPLE_MS = 20  # at least, of both sides
 @dataclass
 class Bench:
     programs: Programs
-    peer: Peer
+    baseline: Baseline
     results: Results
     scratch: pathlib.Path  # a folder for histories, packages and models, not kept
     say: callable
@@ -72,8 +72,8 @@ def network_part(bench, name, result):
         if model != network.model:
             row["against_torch"] = compare_with_torch(bench, packages[mode])
         bench.results.save(name, result)
-    bench.say("times the peer")
-    result["peer"] = time_peer(bench, network, result)
+    bench.say("times the baseline")
+    result["baseline"] = time_baseline(bench, network, result)
     for mode, package in packages.items():
         time_package(bench, package, result["rows"][mode])
 
@@ -84,28 +84,28 @@ def time_package(bench, package, row, *flags):
     return run
 
 
-def time_peer(bench, network, result):
+def time_baseline(bench, network, result):
     """Eager in both memory formats, and compiled where the table has that; the fastest counts."""
     words = [network.torchvision, "--batch", network.batch, *(["--dtype", network.dtype] if network.dtype != "float32" else [])]
-    peer = bench.peer.ask("network", *words)
-    if not peer or not network.compiled:
-        return peer
-    bench.say(f"compiles the peer, {cases.COMPILE_LIMIT} s at most")
+    baseline = bench.baseline.ask("network", *words)
+    if not baseline or not network.compiled:
+        return baseline
+    bench.say(f"compiles the baseline, {cases.COMPILE_LIMIT} s at most")
     try:
-        compiled = bench.peer.ask("compiled", *words, timeout=cases.COMPILE_LIMIT)
+        compiled = bench.baseline.ask("compiled", *words, timeout=cases.COMPILE_LIMIT)
     except Failed as failure:
         result["compile_failed"] = str(failure)
-        return peer
-    variants = peer["variants"] | compiled["variants"]
-    return peer | {"variants": variants, "best_us": min(variants.values()), "compile_seconds": compiled["seconds"]}
+        return baseline
+    variants = baseline["variants"] | compiled["variants"]
+    return baseline | {"variants": variants, "best_us": min(variants.values()), "compile_seconds": compiled["seconds"]}
 
 
 def export_model(bench, network):
-    """torchvision's network with the peer's weights as ONNX, an image, and what PyTorch makes of it."""
+    """torchvision's network with the baseline's weights as ONNX, an image, and what PyTorch makes of it."""
     model = bench.scratch / network.model
     bench.say(f"writes {network.model} from torchvision")
-    if not bench.peer.ask("export", network.torchvision, model):
-        raise Failed(f"{network.title} is torchvision's network; it needs the peers")
+    if not bench.baseline.ask("export", network.torchvision, model):
+        raise Failed(f"{network.title} is torchvision's network; it needs the baselines")
     return str(model)
 
 
@@ -141,7 +141,7 @@ def kernels_part(bench, name, result):
         times = bench.programs.task_times(packages[label])
         row |= {"samples_us": list(times["warm_us"]), "schedule": times["schedule"]}
         bench.results.save(name, result)
-    bench.say("times the peer")
-    result["peer"] = bench.peer.ask("kernels", name)
+    bench.say("times the baseline")
+    result["baseline"] = bench.baseline.ask("kernels", name)
     for label, package in packages.items():
         result["rows"][label]["samples_us"] += bench.programs.task_times(package)["warm_us"]

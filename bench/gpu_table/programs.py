@@ -43,7 +43,7 @@ class Programs:
         return self.diapason("run", package, *flags, "--json")
 
     def task_times(self, package, rounds=3):
-        """Samples of the only task of a package, microseconds, with the same operands again and again, as peers run it."""
+        """Samples of the only task of a package, microseconds, with the same operands again and again, as baselines run it."""
         tasks = json.loads(self._call([str(self._folder / "task_times"), str(package), str(rounds), "--json"], 300))["tasks"]
         if len(tasks) != 1:
             raise Failed(f"{package} has {len(tasks)} tasks, where one is compared")
@@ -75,15 +75,15 @@ class Programs:
             print(text, file=log)
 
 
-class Peer:
-    """PyTorch's side (bench/peers_torch.py): one process for all requests, since importing PyTorch takes seconds. It is
+class Baseline:
+    """PyTorch's side (bench/baselines_torch.py): one process for all requests, since importing PyTorch takes seconds. It is
     idle while our side is measured. After a failure the next request starts another."""
 
     def __init__(self, script, log):
         self._script, self._log_file, self._process = script, log, None
 
     def ask(self, *words, timeout=300):
-        """The answer to a request; nothing without peers. Failed when it failed or took too long."""
+        """The answer to a request; nothing without baselines. Failed when it failed or took too long."""
         if self._script is None:
             return {}
         if self._process is None:
@@ -100,11 +100,11 @@ class Peer:
             ready, line = True, b""
         if not line.endswith(b"\n"):
             self.close()
-            raise Failed(f"the peer ended at its request `{request}`; see log.txt" if ready
-                         else f"the peer's `{request}` was not done in {timeout:.0f} s")
+            raise Failed(f"the baseline ended at its request `{request}`; see log.txt" if ready
+                         else f"the baseline's `{request}` was not done in {timeout:.0f} s")
         answer = json.loads(line)
         if "error" in answer:
-            raise Failed(f"the peer's `{request}` failed: {answer['error']}")
+            raise Failed(f"the baseline's `{request}` failed: {answer['error']}")
         return answer
 
     def close(self):

@@ -11,7 +11,7 @@ class Row:
     work: str
     tuned: str = ""
     ours: str = ""
-    peer: str = ""
+    baseline: str = ""
     ratio: str = ""
     tasks: str = ""  # the sum of the tasks' times over the latency, in per cent
     estimate: str = ""  # the same of what `build` promised
@@ -48,15 +48,15 @@ def failed_checks(result):
     return [name for name, check in checks_of(result).items() if not check["ok"]]
 
 
-def peer_us(part, label, result):
-    """Of the peer's ways the fastest, and its name; None without peers."""
-    peer = result.get("peer", {})
+def baseline_us(part, label, result):
+    """The fastest of the baseline's variants, and its name; None without baselines."""
+    baseline = result.get("baseline", {})
     if part not in cases.NETWORKS:
-        peer = peer.get("kernels", {}).get(cases.GEMM.name if part == "gemm" else label, {})
-    if "best_us" not in peer:
+        baseline = baseline.get("kernels", {}).get(cases.GEMM.name if part == "gemm" else label, {})
+    if "best_us" not in baseline:
         return None, ""
-    ways = [way for way, time in peer.get("variants", {}).items() if time == peer["best_us"]]
-    return peer["best_us"], ways[0] if ways else ""
+    variants = [variant for variant, time in baseline.get("variants", {}).items() if time == baseline["best_us"]]
+    return baseline["best_us"], variants[0] if variants else ""
 
 
 SHORT_TYPES = {"bfloat16": "bf16", "float16": "fp16", "tf32": "tf32"}
@@ -76,19 +76,19 @@ def title_of(part, label):
 
 def measured_row(part, label, row, result):
     ours = statistics.median(row["samples_us"])
-    peer, way = peer_us(part, label, result)
-    notes = [f"PyTorch {way}" if way else "", row.get("schedule", ""), f"{row['trials_per_s']:.0f} trials/s"]
-    return Row(title_of(part, label), f"{row['tuned_seconds']:g} s", microseconds(ours), microseconds(peer) if peer else "",
-               f"{ours / peer:.3f}" if peer else "", per_cent(row.get("tasks_us"), ours), per_cent(row.get("estimated_us"), ours),
+    baseline, variant = baseline_us(part, label, result)
+    notes = [f"PyTorch {variant}" if variant else "", row.get("schedule", ""), f"{row['trials_per_s']:.0f} trials/s"]
+    return Row(title_of(part, label), f"{row['tuned_seconds']:g} s", microseconds(ours), microseconds(baseline) if baseline else "",
+               f"{ours / baseline:.3f}" if baseline else "", per_cent(row.get("tasks_us"), ours), per_cent(row.get("estimated_us"), ours),
                ", ".join(note for note in notes if note))
 
 
 def ratios_of(part, result):
     ratios = {}
     for label, row in result["rows"].items():
-        peer, _ = peer_us(part, label, result)
-        if peer and "samples_us" in row:
-            ratios[label] = statistics.median(row["samples_us"]) / peer
+        baseline, _ = baseline_us(part, label, result)
+        if baseline and "samples_us" in row:
+            ratios[label] = statistics.median(row["samples_us"]) / baseline
     return ratios
 
 
@@ -117,16 +117,16 @@ def is_right(result):
 
 
 def versions_text(result):
-    """The machine, the build, and what the peer said of itself."""
-    machine, peer = result.get("machine", {}), result.get("peer", {})
+    """The machine, the build, and what the baseline said of itself."""
+    machine, baseline = result.get("machine", {}), result.get("baseline", {})
     known = [machine.get("device", "cpu"), f"driver {machine['driver']}" if machine.get("driver") else "",
-             *(f"{title} {peer[key]}" for key, title in (("torch", "PyTorch"), ("cuda", "CUDA"), ("cudnn", "cuDNN")) if peer.get(key)),
+             *(f"{title} {baseline[key]}" for key, title in (("torch", "PyTorch"), ("cuda", "CUDA"), ("cudnn", "cuDNN")) if baseline.get(key)),
              f"build {result['build']}"]
     return ", ".join(word for word in known if word)
 
 
 def cells_of(row):
-    return [row.work, row.tuned, row.ours, row.peer, row.ratio, row.tasks, row.estimate, row.note]
+    return [row.work, row.tuned, row.ours, row.baseline, row.ratio, row.tasks, row.estimate, row.note]
 
 
 def text(rows):

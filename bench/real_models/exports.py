@@ -208,7 +208,7 @@ def export_all(name, dtype, exporters, count, work):
 def eager_latency(name, dtype):
     """Prints microseconds of the network in PyTorch's eager mode on the GPU, or why there are none, as JSON."""
     import networks
-    import peers_torch
+    import baselines_torch
     import torch
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -216,19 +216,19 @@ def eager_latency(name, dtype):
     made = networks.NETWORKS[name]()
     module = made.module.eval()
     try:
-        module = peers_torch.fuse(module)
+        module = baselines_torch.fuse(module)
     except Exception:  # what the tracer does not know keeps its batch norms
         pass
     module = module.to("cuda", getattr(torch, dtype))
     inputs = [in_type(t, dtype).cuda() for t in made.inputs.values()]
     times, error = [], ""
     with torch.inference_mode():
-        for memory_format in peers_torch.FORMATS.values():
+        for memory_format in baselines_torch.FORMATS.values():
             if any(t.dim() == 4 for t in inputs):
                 module = module.to(memory_format=memory_format)
                 inputs = [t.contiguous(memory_format=memory_format) if t.dim() == 4 else t for t in inputs]
             try:
-                times.append(peers_torch.time_us(lambda: module(*inputs)))
+                times.append(baselines_torch.time_us(lambda: module(*inputs)))
             except Exception as failed:  # a network that asks the GPU for values on the way has no graph
                 error = str(failed).splitlines()[0][:120]
                 break

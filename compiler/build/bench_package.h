@@ -1,4 +1,4 @@
-// How fast a loaded package is: latency of single runs, and throughput of runs that follow each other.
+// Measures a loaded package: the latency of single runs, and the throughput of runs back to back.
 #pragma once
 
 #include <cstdint>

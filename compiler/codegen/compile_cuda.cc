@@ -127,8 +127,8 @@ struct Usage {
 // What ptxas -v says of each kernel:
 //   ptxas info    : Compiling entry function 'gemm' for 'sm_90'
 //   ptxas         .     0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
-//   ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ... in the
-//   function 'gemm' ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
+//   ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized ... function 'gemm'
+//   ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
 std::map<std::string, Usage> ReadUsage(const std::string& log) {
   std::map<std::string, Usage> usage;
   Usage* kernel = nullptr;

@@ -263,16 +263,16 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(fmaf(x, scale, -(top * scale))));\n"
      "  return y;\n"
      "}"},
-    // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part,
+    // Tensor cores read the upper 19 bits of factors alone, which makes a high part of any float32; the low part,
     // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
-    {"small_part", nullptr, nullptr,
-     "{T} unsigned small_part(float x) {\n"
+    {"low_part", nullptr, nullptr,
+     "{T} unsigned low_part(float x) {\n"
      "  return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)) + 0x1000u;\n"
      "}"},
-    {"small_parts_4", nullptr, nullptr,
-     "{T} void small_parts_4(float* to, const float* from) {\n"
+    {"low_parts_4", nullptr, nullptr,
+     "{T} void low_parts_4(float* to, const float* from) {\n"
      "  const float4 v = *(const float4*)from;\n"
-     "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
+     "  *(uint4*)to = make_uint4(low_part(v.x), low_part(v.y), low_part(v.z), low_part(v.w));\n"
      "}"},
     // The nearest number of TensorFloat-32: half of its last bit is added, by an addition that keeps infinities and
     // NaN.
@@ -326,8 +326,8 @@ constexpr Helper kHelpers[] = {
      "  const unsigned p0 = __float_as_uint(a0), p1 = __float_as_uint(a1), p2 = __float_as_uint(a2), p3 = "
      "__float_as_uint(a3);\n"
      "  const unsigned q0 = __float_as_uint(b0), q1 = __float_as_uint(b1);\n"
-     "  add_tf32(c0, c1, c2, c3, small_part(a0), small_part(a1), small_part(a2), small_part(a3), q0, q1);\n"
-     "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, small_part(b0), small_part(b1));\n"
+     "  add_tf32(c0, c1, c2, c3, low_part(a0), low_part(a1), low_part(a2), low_part(a3), q0, q1);\n"
+     "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, low_part(b0), low_part(b1));\n"
      "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
      "}"},
     // c += a * b of factors that are rounded to 10 bits of fraction: tensor cores ignore the other 13 (above).

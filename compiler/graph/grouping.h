@@ -1,5 +1,5 @@
-// Which nodes of a network become one kernel, and which ways there are: what partition.h makes subgraphs of, and cuts.h
-// chooses among.
+// Which nodes of a network become one kernel: the groups that partition.h makes subgraphs of, and the options that
+// fusion_choices.h chooses among.
 #pragma once
 
 #include <cstdint>
@@ -23,44 +23,50 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-// How a node is dealt with where there is a choice.
-enum class Way : uint8_t {
-  kUsual,    // what Groups() prefers
+// How a node is fused where there is a choice.
+enum class FusionMode : uint8_t {
+  kDefault,  // what GroupNodes prefers
   kKernel,   // a concatenation: a kernel of its own
   kInPlace,  // a concatenation: those that make its parts write them there; a kernel where that cannot be
   kApart,    // an element-wise node joins no group in front of it; a group that ends with it is not computed in its
              // reader; a product is no attention with the softmax and the product in front of it
-  kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
+  kShorterBranch,  // an element-wise node joins the anchor that ranks second (epilogue_fusion.h)
   kInProduct,      // reductions of one row (a normalization) are made again where a product reads the row
 };
-using Ways = std::map<int, Way>;  // by node
+using FusionModes = std::map<int, FusionMode>;  // by node
 
-// A choice point: a node that could be fused in several ways.
-struct Fork {
+// A node that could be fused in another mode.
+struct FusionOption {
   int node = -1;
-  Way other = Way::kUsual;
+  FusionMode other = FusionMode::kDefault;
 };
 
 struct Grouping {
-  std::vector<Group> groups;    // in order of execution
-  std::map<int, int> alias_of;  // Partition::alias_of
-  std::vector<Fork> forks;      // in order of nodes
+  std::vector<Group> groups;          // in order of execution
+  std::map<int, int> alias_of;        // Partition::alias_of
+  std::vector<FusionOption> options;  // in order of nodes
 };
 
 // What all groupings of a network ask its nodes: a large one is grouped once for each concatenation. The network is to
 // outlive it, unchanged.
 struct GroupingFacts {
   explicit GroupingFacts(const Network& network);
+  bool IsAnchor(int node) const { return kind[node] == OperatorKind::kAnchor; }
+  bool IsElementwise(int node) const { return kind[node] == OperatorKind::kElementwise; }
+  const Tensor& ResultOf(int node) const { return network.tensors[network.nodes[node].output]; }
+  // The one node that reads the result of a node, or -1 if there are several or none, or the network gives it out.
+  int OnlyReader(int node) const;
+
   const Network& network;
   std::vector<std::vector<int>> consumers;  // by tensor
   std::vector<int> producer;                // by tensor
   // By node.
   std::vector<OperatorKind> kind;
   std::vector<bool> view;  // needs no kernel
-  std::vector<int> depth;  // anchors on the longest way to it, itself included
+  std::vector<int> depth;  // anchors on the longest path to it, itself included
 };
 
-// kUsual for a concatenation is kKernel.
-Grouping GroupNodes(const GroupingFacts& facts, const Ways& ways);
+// kDefault for a concatenation is kKernel.
+Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes);
 
 }  // namespace diapason

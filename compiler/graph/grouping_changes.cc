@@ -44,30 +44,30 @@ std::vector<int> NodesOf(const Group& group) {
   return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes;
 }
 
-GroupChanges::GroupChanges(const GroupingFacts& facts, Ways ways)
-    : facts_(facts), ways_(std::move(ways)), base_(GroupNodes(facts, ways_)), base_set_(SetOf(base_.groups)) {}
+GroupChanges::GroupChanges(const GroupingFacts& facts, FusionModes modes)
+    : facts_(facts), modes_(std::move(modes)), base_(GroupNodes(facts, modes_)), base_set_(SetOf(base_.groups)) {}
 
-GroupChange GroupChanges::Of(const Ways& more) {
+GroupChange GroupChanges::Of(const FusionModes& more) {
   ++groupings_;
-  Ways all = ways_;
-  for (const auto& [node, way] : more) all[node] = way;
+  FusionModes all = modes_;
+  for (const auto& [node, mode] : more) all[node] = mode;
   const Grouping other = GroupNodes(facts_, all);
   return {Without(base_.groups, SetOf(other.groups)), Without(other.groups, base_set_)};
 }
 
-std::optional<std::vector<GroupChange>> GroupChanges::OfEachAtOnce(const std::vector<Ways>& choices) {
-  Ways ways;
-  for (const Ways& choice : choices)
+std::optional<std::vector<GroupChange>> GroupChanges::OfEachAtOnce(const std::vector<FusionModes>& choices) {
+  FusionModes modes;
+  for (const FusionModes& choice : choices)
     for (const auto& one : choice)
-      if (!ways.insert(one).second) return std::nullopt;
-  const GroupChange all = Of(ways);
+      if (!modes.insert(one).second) return std::nullopt;
+  const GroupChange all = Of(modes);
   std::vector<Group> changed = all.removed;
   changed.insert(changed.end(), all.added.begin(), all.added.end());
   Components components(changed, facts_.producer);
   std::map<int, GroupChange*> owner;  // by component
   std::vector<GroupChange> changes(choices.size());
   for (size_t c = 0; c < choices.size(); ++c)
-    for (const auto& [node, way] : choices[c])
+    for (const auto& [node, mode] : choices[c])
       if (components.Has(node) && owner.emplace(components.Find(node), &changes[c]).first->second != &changes[c])
         return std::nullopt;
   for (const auto& [from, to] :
@@ -81,11 +81,11 @@ std::optional<std::vector<GroupChange>> GroupChanges::OfEachAtOnce(const std::ve
   return changes;
 }
 
-std::vector<GroupChange> GroupChanges::OfEach(const std::vector<Ways>& choices) {
+std::vector<GroupChange> GroupChanges::OfEach(const std::vector<FusionModes>& choices) {
   if (choices.size() > 1)
     if (std::optional<std::vector<GroupChange>> found = OfEachAtOnce(choices)) return *std::move(found);
   std::vector<GroupChange> changes;
-  for (const Ways& choice : choices) changes.push_back(Of(choice));
+  for (const FusionModes& choice : choices) changes.push_back(Of(choice));
   return changes;
 }
 

@@ -1,5 +1,5 @@
-// What ways other than those of a grouping change in it. A way changes what is near its node, so that those that are
-// apart are tried by one grouping: the effort for each would grow with the network. For compiler/graph alone.
+// What fusion modes other than those of a grouping change in it. A mode changes what is near its node, so that those
+// that are apart are tried by one grouping: the effort for each would grow with the network. For compiler/graph alone.
 #pragma once
 
 #include <optional>
@@ -31,23 +31,23 @@ struct GroupChange {
 class GroupChanges {
  public:
   // `facts` is to outlive it.
-  GroupChanges(const GroupingFacts& facts, Ways ways);
+  GroupChanges(const GroupingFacts& facts, FusionModes modes);
 
-  // The grouping by the ways that it was made with.
+  // The grouping by the modes that it was made with.
   const Grouping& base() const { return base_; }
-  // What further ways change, taken together.
-  GroupChange Of(const Ways& more);
+  // What further modes change, taken together.
+  GroupChange Of(const FusionModes& more);
   // What each of several change alone, if that can be seen where all are taken at once: none meets what another one
   // changes. Nothing if it cannot.
-  std::optional<std::vector<GroupChange>> OfEachAtOnce(const std::vector<Ways>& choices);
+  std::optional<std::vector<GroupChange>> OfEachAtOnce(const std::vector<FusionModes>& choices);
   // The same with as many groupings as it takes.
-  std::vector<GroupChange> OfEach(const std::vector<Ways>& choices);
+  std::vector<GroupChange> OfEach(const std::vector<FusionModes>& choices);
   // How often the network was grouped.
   int groupings() const { return groupings_; }
 
  private:
   const GroupingFacts& facts_;
-  Ways ways_;
+  FusionModes modes_;
   Grouping base_;
   GroupSet base_set_;
   int groupings_ = 1;

@@ -1,48 +1,76 @@
 // Operators: what a node of a Network may be. One operator is one file of a few dozen lines in compiler/graph/ops/
 // (shape inference and expression) and one line in ops/registry.cc.
 //
-// The operators, their inputs (in brackets: optional, trailing) and attributes (= default):
-//   conv2d(x, w[, bias])  strides=1,1 pads=0,0,0,0 (top left bottom right) dilations=1,1 group=1 layout="NCHW"
-//   max_pool(x), avg_pool(x)  kernel (required) strides=1,1 pads=0,0,0,0 dilations=1,1 ceil_mode=0
-//                         count_include_pad=0 (avg) layout="NCHW"
-//   gemm(a, b[, c])       ONNX Gemm of matrices: trans_a=0 trans_b=0 alpha=1 beta=1; c broadcasts to the result
-//   matmul(a, b)          numpy.matmul, batch dimensions broadcast, 1-D operands as in numpy
-//   batch_norm(x, scale, bias, mean, variance)  axis=1 epsilon=1e-5
-//   softmax(x), log_softmax(x)  axis=-1 (importers flatten first for opset < 13)
-//   reduce_sum/mean/max/min/prod(x)  axes=all keepdims=1 (global pools are reduce_mean/reduce_max over the image axes)
-//   conv3d(x, w[, bias])  as conv2d without layouts: NCDHW, OIDHW
-//   conv_transpose(x, w[, bias])  1 to 3 dimensions, channels first, w is C x M/group x kernel: strides pads dilations
-//                         output_padding group=1
-//   max_pool3d(x), avg_pool3d(x)  as max_pool and avg_pool, NCDHW
-//   sum_pool(x), sum_pool3d(x)    the sums of avg_pool's windows
-//   max_pool_indices(x), max_pool3d_indices(x)  where in x the maxima are, counted by rows: column_major=0
-//   grid_sample(x, grid)  NCHW or NCDHW: mode="linear"|"nearest"|"cubic" padding="zeros"|"border"|"reflection"
-//   align_corners=0 deform_conv(x, w, offset[, mask[, bias]])  NCHW: strides pads dilations group=1 offset_group=1
-//   roi_align(x, rois, batch_indices)  size (required) samples (0, as many as a bin is large: with avg) scale=1
-//                         mode="avg"|"max" half_pixel=1
-//   fold(x)               the reverse of im2col: image kernel (required) strides pads dilations
-//   layer_norm(x), rms_norm(x)  over the axes from axis=-1 on: epsilon=1e-5; scale and bias are nodes of their own
-//   add sub mul div pow mod fmod maximum minimum (a, b)  numpy broadcasting; mod has the sign of b, fmod that of a
-//   equal less less_equal (a, b)  give bool          and or xor (a, b)  of bool
+// The operators, with their inputs (optional ones in brackets) and attributes (= default; the others are required).
+// Attributes of windows: strides=1,1 pads=0,0,0,0 (top left bottom right) dilations=1,1. Axes may be negative.
+//
+// Convolutions, pools and sampling, of images in NCHW unless there is a layout attribute:
+//   conv2d(x, w[, bias])            windows; group=1 layout="NCHW"
+//   conv3d(x, w[, bias])            as conv2d without layout: NCDHW, w is OIDHW
+//   conv_transpose(x, w[, bias])    1 to 3 dimensions, w is C x M/group x kernel: windows; output_padding group=1
+//   deform_conv(x, w, offset[, mask[, bias]])
+//                                   windows; group=1 offset_group=1
+//   max_pool(x), avg_pool(x)        kernel; windows; ceil_mode=0 count_include_pad=0 (avg) layout="NCHW"
+//   max_pool3d(x), avg_pool3d(x)    the same for NCDHW
+//   sum_pool(x), sum_pool3d(x)      the sums of avg_pool's windows
+//   max_pool_indices(x), max_pool3d_indices(x)
+//                                   where in x the maxima are, counted by rows: column_major=0
+//   fold(x)                         the reverse of im2col: image kernel; windows
+//   grid_sample(x, grid)            NCHW or NCDHW: mode="linear"|"nearest"|"cubic"
+//                                   padding="zeros"|"border"|"reflection" align_corners=0
+//   roi_align(x, rois, batch_indices)
+//                                   size; samples (0: as many as a bin is large, for avg) scale=1 mode="avg"|"max"
+//                                   half_pixel=1
+//
+// Products and reductions:
+//   gemm(a, b[, c])                 ONNX's Gemm of matrices: trans_a=0 trans_b=0 alpha=1 beta=1; c broadcasts
+//   matmul(a, b)                    numpy.matmul: batch dimensions broadcast, 1-D operands as in numpy
+//   reduce_sum|mean|max|min|prod(x) axes=all keepdims=1 (global pools are reductions over the image axes)
+//   softmax(x), log_softmax(x)      axis=-1 (importers flatten first for opset < 13)
+//   layer_norm(x), rms_norm(x)      over the axes from axis=-1 on: epsilon=1e-5; scale and bias are separate nodes
+//   batch_norm(x, scale, bias, mean, variance)
+//                                   axis=1 epsilon=1e-5
+//   arg_max(x), arg_min(x)          axis=0 select_last_index=0; the axis stays, with extent 1
+//   top_k_indices(x)                k=1 axis=0 largest=1
+//   cumulative_sum(x), cumulative_product(x)
+//                                   axis=0 exclusive=0 reverse=0
+//
+// Element-wise; two operands broadcast as in numpy:
+//   add sub mul div pow mod fmod maximum minimum (a, b)
+//                                   mod has the sign of b, fmod that of a
+//   equal less less_equal (a, b)    give bool
+//   and or xor (a, b)               of bool
+//   bitwise_and bitwise_or bitwise_xor shift_left shift_right (a, b)
+//                                   of integers
+//   where(condition, a, b)
 //   relu sigmoid tanh exp log sqrt rsqrt erf abs neg floor ceil round reciprocal (x)
-//   clip(x)  min max (each optional)      leaky_relu(x) alpha=0.01      elu(x) alpha=1
-//   hard_sigmoid(x) alpha=0.2 beta=0.5    hard_swish(x)                 gelu(x)         softplus(x)
-//   sin cos tan asin acos atan sinh cosh asinh acosh atanh sign softsign mish gelu_tanh (x)
-//   celu(x) alpha=1      selu(x) alpha gamma      thresholded_relu(x) alpha=1      swish(x) alpha=1
-//   shrink(x) lambd=0.5 bias=0            is_nan(x)    is_inf(x) negative=1 positive=1    not(x)    bitwise_not(x)
-//   bitwise_and bitwise_or bitwise_xor shift_left shift_right (a, b)  of integers
-//   narrow(x)    to (required: "bfloat16", "int16", ...) saturate=1: rounds or wraps to the values of a narrower type
-//   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
-//   concat(x...) axis=0                   transpose(x)  perm=reversed
-//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap"
-//   value=0 reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1 squeeze(x)   axes=all of extent 1
-//   unsqueeze(x)  axes (required, of the result) gather(x, indices) axis=0  (indices are integers, negative ones count
-//   from the end) gather_elements(x, indices) axis=0    gather_nd(x, indices) batch_dims=0 scatter_elements(x, indices,
-//   updates) axis=0, scatter_nd(x, indices, updates)  reduction="none"|"add"|"mul"|"max"|"min" cumulative_sum(x),
-//   cumulative_product(x)  axis=0 exclusive=0 reverse=0 arg_max(x), arg_min(x)  axis=0 select_last_index=0 (the axis
-//   stays, with extent 1) top_k_indices(x) k=1 axis=0 largest=1 slice(x)     starts ends (required) axes=0,1,...
-//   steps=1,... expand(x)    shape (numpy broadcasting of both ways, as in ONNX) where(condition, a, b)   numpy
-//   broadcasting
+//   sin cos tan asin acos atan sinh cosh asinh acosh atanh sign (x)
+//   softsign mish gelu gelu_tanh softplus hard_swish not bitwise_not is_nan identity (x)
+//   clip(x)                         min max (each optional)
+//   leaky_relu(x) alpha=0.01, elu(x) alpha=1, celu(x) alpha=1, selu(x) alpha gamma, swish(x) alpha=1
+//   thresholded_relu(x) alpha=1, hard_sigmoid(x) alpha=0.2 beta=0.5, shrink(x) lambd=0.5 bias=0
+//   is_inf(x)                       negative=1 positive=1
+//   cast(x)                         to="float32"
+//   narrow(x)                       to ("bfloat16", "int16", ...) saturate=1: rounds or wraps to values of a narrower
+//                                   type
+//
+// Shapes and indices:
+//   reshape(x)                      shape (0 copies, -1 is inferred)
+//   flatten(x)                      axis=1
+//   squeeze(x)                      axes=all of extent 1
+//   unsqueeze(x)                    axes (of the result)
+//   expand(x)                       shape (numpy broadcasting of both shapes, as in ONNX)
+//   transpose(x)                    perm=reversed
+//   concat(x...)                    axis=0
+//   slice(x)                        starts ends; axes=0,1,... steps=1,...
+//   pad(x)                          pads (2 x rank: all begins, then all ends; negative crops) value=0
+//                                   mode="constant"|"reflect"|"edge"|"wrap"
+//   gather(x, indices)              axis=0; negative indices count from the end
+//   gather_elements(x, indices)     axis=0
+//   gather_nd(x, indices)           batch_dims=0
+//   scatter_elements(x, indices, updates)
+//                                   axis=0 reduction="none"|"add"|"mul"|"max"|"min"
+//   scatter_nd(x, indices, updates) reduction, the same
 #pragma once
 
 #include <string>

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "base/check.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/default_fusion.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_name.h"
 #include "compiler/graph/task_table.h"
-#include "compiler/graph/usual_ways.h"
 
 namespace diapason {
 namespace {
@@ -52,10 +52,10 @@ std::string NameOf(const Network& network, const Group& group) {
   return CopyName(network, group.copied);
 }
 
-absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& ways) {
+absl::StatusOr<Partition> PartitionByModes(const Network& network, const FusionModes& modes) {
   Partition partition;
   TaskTable table(&partition.tasks);
-  Grouping grouping = GroupNodes(GroupingFacts(network), ways);
+  Grouping grouping = GroupNodes(GroupingFacts(network), modes);
   for (const Group& group : grouping.groups) {
     ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group));
     table.Assign(subgraph, NameOf(network, group));
@@ -68,7 +68,7 @@ absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& wa
 }
 
 absl::StatusOr<Partition> PartitionNetwork(const Network& network) {
-  return PartitionInWays(network, UsualWays(GroupingFacts(network)));
+  return PartitionByModes(network, DefaultFusion(GroupingFacts(network)));
 }
 
 }  // namespace diapason

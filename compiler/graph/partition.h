@@ -1,4 +1,4 @@
-// Cuts a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the
+// Partitions a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the
 // fusion of TVM's Relay FuseOps and the task extraction of Ansor).
 //
 // A subgraph has one anchor (convolution, product, pool, reduction, softmax), reductions of the same rows that follow

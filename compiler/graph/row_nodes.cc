@@ -37,6 +37,10 @@ std::vector<int64_t> Rows::PerRow() const {
   return reduced;
 }
 
+bool Rows::AreAlongLastAxisOf(const std::vector<int64_t>& other) const {
+  return shape == other && axes == std::vector<int64_t>{static_cast<int64_t>(other.size()) - 1};
+}
+
 std::optional<Rows> RowsReducedBy(const Network& network, const Node& node) {
   Rows rows;
   rows.shape = network.tensors[node.inputs[0]].type.shape;
@@ -52,6 +56,14 @@ bool GoesByRows(const Network& network, const Node& node, const Rows& rows) {
   if (op.kind != OperatorKind::kElementwise) return false;
   const std::vector<int64_t>& shape = network.tensors[node.output].type.shape;
   return shape == rows.shape || shape == rows.PerRow();
+}
+
+bool IsProductOfOneRow(const Network& network, const Node& node) {
+  if (node.op != "matmul") return false;
+  const std::vector<int64_t>& shape = network.tensors[node.output].type.shape;
+  const TensorType &left = network.tensors[node.inputs[0]].type, &right = network.tensors[node.inputs[1]].type;
+  return shape.size() > 1 && shape[shape.size() - 2] == 1 && left.shape.size() == shape.size() &&
+         right.elements() >= left.elements();
 }
 
 }  // namespace diapason

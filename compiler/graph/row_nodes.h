@@ -15,6 +15,8 @@ struct Rows {
   std::vector<int64_t> shape, axes;
   // Of tensors with one element a row: 1 along the axes.
   std::vector<int64_t> PerRow() const;
+  // Whether they are the rows of a tensor of `other` along its last axis.
+  bool AreAlongLastAxisOf(const std::vector<int64_t>& other) const;
   bool operator==(const Rows&) const = default;
 };
 
@@ -25,5 +27,8 @@ std::optional<Rows> RowsReducedBy(const Network& network, const Node& node);
 // Whether a node may be computed in a kernel that goes row by row: it reduces these rows, or is element-wise with a
 // result of as many elements or one a row.
 bool GoesByRows(const Network& network, const Node& node, const Rows& rows);
+
+// Whether a node is a product of one row in each batch, so that it reads each element of its second operand once.
+bool IsProductOfOneRow(const Network& network, const Node& node);
 
 }  // namespace diapason

@@ -14,8 +14,8 @@ Stmt CoreMatrixCopies::Finish(int id, size_t position, const Expr& iteration, in
     const StageState& stage = nest_.kernel.state.stage(child);
     if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
     if (nest_.kernel.bounds.stages[child].attach_position != static_cast<int>(position)) continue;
-    const int small = nest_.buffers.small_parts(child);
-    if (small >= 0) all.push_back(PartsOf(child, iteration, slots, {FactorPart::kSmall, small, 2}));
+    const int low = nest_.buffers.low_parts(child);
+    if (low >= 0) all.push_back(PartsOf(child, iteration, slots, {FactorPart::kLow, low, 2}));
     if (nest_.kernel.IsPublished(child) && nest_.kernel.state.is_rounded_in_place(child))
       all.push_back(PartsOf(child, iteration, slots, {FactorPart::kRounded, child, slots}));
     publish = publish || nest_.kernel.IsPublished(child);

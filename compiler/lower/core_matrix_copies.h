@@ -11,7 +11,7 @@ class CoreMatrixCopies {
   CoreMatrixCopies(NestParts* parts, NestEmitter* emitter) : parts_(*parts), nest_(parts->state), emitter_(*emitter) {}
 
   // What products by warpgroups need of the copies that were made at a loop in an iteration of a pipeline with so many
-  // slots (1: without one): small parts, of those that have them, elements rounded, of those that are not yet, and all
+  // slots (1: without one): low parts, of those that have them, elements rounded, of those that are not yet, and all
   // of them published, so that products behind the next barrier see them. Null if there are none.
   Stmt Finish(int id, size_t position, const Expr& iteration, int64_t slots);
 

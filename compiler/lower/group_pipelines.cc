@@ -47,7 +47,7 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
     Stmt body = p.at(Min(iteration, IntImm(iterations - 1)), attached_.EmitShared(id, last));
     return MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, slots)), body);
   };
-  auto small = [&](const Expr& iteration) { return core_matrices_.Finish(id, last, iteration, slots); };
+  auto low = [&](const Expr& iteration) { return core_matrices_.Finish(id, last, iteration, slots); };
   auto exists = [&](const Expr& iteration) { return nest_.analyzer.Simplify(Lt(iteration, IntImm(iterations))); };
 
   const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
@@ -69,18 +69,18 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   if (flying) {
     const Stmt copies_if = StoresIf(exists(later), copies(later));
     body.insert(body.end(),
-                {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)),
+                {copies_if, MakeCommit(), MakeWait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({first, MakeWait(slots - 3), low(IntImm(0)),
                     MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
   }
   if (slots > 2) {
-    body.insert(body.end(), {MakeWait(slots - 3), MakeIf(exists(next), small(next)), start_copies});
+    body.insert(body.end(), {MakeWait(slots - 3), MakeIf(exists(next), low(next)), start_copies});
   } else {
-    body.insert(body.end(), {start_copies, MakeWait(0), MakeIf(exists(next), small(next))});
+    body.insert(body.end(), {start_copies, MakeWait(0), MakeIf(exists(next), low(next))});
   }
   body.push_back(sums ? in_use(sums) : nullptr);
   return MakeSeq(
-      {first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+      {first, MakeWait(slots - 2), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
 }
 
 GroupPipelines::Meeting GroupPipelines::MeetApart(const SoftwarePipeline& p, int64_t distance) {

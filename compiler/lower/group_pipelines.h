@@ -22,7 +22,7 @@ class GroupPipelines {
 
   // A pipeline whose steps start the products of iteration t and beside them cut what iteration t + 1 needs in two and
   // start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier a step is
-  // enough. Where both factors lie in shared memory, or rows without small parts come through registers for two
+  // enough. Where both factors lie in shared memory, or rows without low parts come through registers for two
   // products along k or more, and there are more than two slots, the products of iteration t - 1 may be under way still
   // when those of t start: the copies that start then are of iteration t + slots - 2, into the slot of t - 2. Nothing
   // branches between the start of products and their wait: ptxas would make them wait for each other (C7514).

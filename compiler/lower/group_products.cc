@@ -64,7 +64,7 @@ class GroupProducts {
     if (with_warp || with_row) return Refusal("the same columns in four warps");
     warp_ = parts[parts.size() - 3];
     rows_shared_ = kernel_.state.stage(rows_.load->buffer).core_matrices;
-    if (rows_shared_ && intrinsic_.parts) return Refusal("rows with small parts from registers");
+    if (rows_shared_ && intrinsic_.parts) return Refusal("rows with low parts from registers");
     return absl::OkStatus();
   }
 
@@ -72,7 +72,7 @@ class GroupProducts {
   absl::StatusOr<Stmt> Emit() {
     rows_.rows = true;
     rows_.buffer = nest_.buffers.NewId();
-    if (intrinsic_.parts) small_ = nest_.buffers.NewId();
+    if (intrinsic_.parts) low_ = nest_.buffers.NewId();
     if (intrinsic_.parts) sums_ = nest_.buffers.NewId();
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
@@ -124,7 +124,7 @@ class GroupProducts {
     if (intrinsic_.parts) Declare(sums_, "sums", stage_.op.dtype, sums_used_);
     if (rows_shared_) return MakeSeq(all);
     Declare(rows_.buffer, "rows", intrinsic_.register_type(), most_factors_);
-    if (intrinsic_.parts) Declare(small_, "small", stage_.op.dtype, most_factors_);
+    if (intrinsic_.parts) Declare(low_, "low", stage_.op.dtype, most_factors_);
     return MakeSeq(all);
   }
 
@@ -150,14 +150,14 @@ class GroupProducts {
     }
   }
 
-  // The selected tile's first column, or one behind it, at element k of it, in the copy or among its small parts.
-  Expr Column(int64_t k, bool of_small, int64_t line = 0) {
+  // The selected tile's first column, or one behind it, at element k of it, in the copy or among its low parts.
+  Expr Column(int64_t k, bool of_low, int64_t line = 0) {
     Expr& read = nest_.stages[copy()].read_slot;
     const Expr slot = read;
-    if (of_small && slot) read = FloorMod(handover_.iteration, 2);
+    if (of_low && slot) read = FloorMod(handover_.iteration, 2);
     const Expr load = loader_.LoadOf(columns_, IntImm(k), IntImm(line), IntImm(0));
     read = slot;
-    return Load(of_small ? nest_.buffers.small_parts(copy()) : copy(), load->dtype, {load->args[0]});
+    return Load(of_low ? nest_.buffers.low_parts(copy()) : copy(), load->dtype, {load->args[0]});
   }
 
   // The selected tile's first row at element k of it, of those of this lane's warpgroup; or a row and warp behind it.
@@ -273,7 +273,7 @@ class GroupProducts {
     to->insert(to->end(), group.loads.begin(), group.loads.end());
     for (int64_t at : group.factors) {
       const Expr first = Register(rows_.buffer, at);
-      if (intrinsic_.parts) to->push_back(MakeFactorParts(FactorPart::kSmall, small_, IntImm(at), kTileSums, first));
+      if (intrinsic_.parts) to->push_back(MakeFactorParts(FactorPart::kLow, low_, IntImm(at), kTileSums, first));
       if (intrinsic_.rounds_factors())
         to->push_back(MakeFactorParts(FactorPart::kRounded, rows_.buffer, IntImm(at), kTileSums, first));
     }
@@ -299,7 +299,7 @@ class GroupProducts {
         }
         for (int64_t i = 0; i < kTileSums; ++i)
           operands.push_back(Load(rows_.buffer, intrinsic_.register_type(), {IntImm(at + i)}));
-        for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
+        for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(low_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
           to->push_back(MakeGroupMma({.tensor = stage_.tensor,
@@ -379,7 +379,7 @@ class GroupProducts {
   bool rows_shared_ = false;  // rows come from shared memory as well
   int warp_ = -1;             // the lanes' loop over warps with rows of their own
   CoreMatrices column_matrices_, row_matrices_;
-  int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k
+  int low_ = -1, sums_ = -1;  // registers: low parts of the rows' factors, and sums of a run of k
   int64_t most_factors_ = 0, sums_used_ = 0;
 };
 

@@ -57,7 +57,7 @@ int64_t SharedBytesOf(const Stmt& stmt) {
 KernelBuffers::KernelBuffers(const KernelContext& kernel, int* next)
     : next_(next),
       arrivals_(kernel.state.size(), -1),
-      small_parts_(kernel.state.size(), -1),
+      low_parts_(kernel.state.size(), -1),
       growth_(kernel.state.size(), -1),
       scale_(kernel.state.size(), -1) {
   for (int id : kernel.state.topological())
@@ -93,9 +93,9 @@ void KernelBuffers::DeclareStage(const KernelContext& kernel, int id) {
     arrivals_[id] = NewId();
     Declare({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, b.slots, true, 16, false, true});
   }
-  if (kernel.state.has_small_parts(id) && kernel.target.kind == TargetKind::kCuda) {
-    small_parts_[id] = NewId();
-    Declare({small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});
+  if (kernel.state.has_low_parts(id) && kernel.target.kind == TargetKind::kCuda) {
+    low_parts_[id] = NewId();
+    Declare({low_parts_[id], Identifier(s.op.name) + "_low", s.op.dtype, scope, b.low_parts(), true, 16});
   }
 }
 

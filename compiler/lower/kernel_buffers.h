@@ -19,7 +19,7 @@ int64_t SharedBytesOf(const Stmt& stmt);
 class KernelBuffers {
  public:
   // `next`: the next id that is no stage's; it keeps counting for the next kernel of a program. Declares the buffers of
-  // the stages that are computed inside the kernel, and what is beside them: barriers, small parts, growth.
+  // the stages that are computed inside the kernel, and what is beside them: barriers, low parts, growth.
   KernelBuffers(const KernelContext& kernel, int* next);
 
   int NewId() { return (*next_)++; }
@@ -29,8 +29,8 @@ class KernelBuffers {
 
   // Barriers at which the tiles of a bulk copy arrive, one a slot; -1: its target has none.
   int arrivals(int copy) const { return arrivals_[copy]; }
-  // Small parts of a copy in core matrices; -1: it has none.
-  int small_parts(int copy) const { return small_parts_[copy]; }
+  // Low parts of a copy in core matrices; -1: it has none.
+  int low_parts(int copy) const { return low_parts_[copy]; }
   // exp(maximum before - maximum now), of a maximum that carried reductions are relative to; -1: of no such stage.
   int growth(int maximum) const { return growth_[maximum]; }
   // Of each thread: the scale of differences from the maximum; -1: none.
@@ -42,7 +42,7 @@ class KernelBuffers {
 
   int* next_;
   std::vector<BufferDecl> declared_;
-  std::vector<int> arrivals_, small_parts_, growth_, scale_;  // by stage
+  std::vector<int> arrivals_, low_parts_, growth_, scale_;  // by stage
 };
 
 }  // namespace diapason

@@ -15,7 +15,7 @@ namespace diapason {
 absl::Status CheckNumbers(const std::vector<Step>& steps);
 // What each stage reads is there where it reads it: stages that are computed at a loop are read inside that loop alone,
 // and nobody reads one that is inlined. Steps look at a state as it is then; later ones may undo what held.
-// InvalidArgument names the stages. REQUIRES: CheckNumbers; no holes.
+// InvalidArgument names the stages. REQUIRES: CheckNumbers; constant factors only.
 absl::Status CheckStructure(const State& state);
 // FailedPrecondition names the stage, the number and the limit.
 absl::Status CheckLoops(const State& state, const Bounds& bounds);

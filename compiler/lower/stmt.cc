@@ -286,9 +286,9 @@ class Printer {
       case StmtKind::kPack:
         return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Texts(stmt->operands));
       case StmtKind::kFactorParts:
-        return Line(depth, (stmt->part == FactorPart::kSmall ? "small parts " : "rounded factors ") +
-                               Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
-                               " from " + Text(stmt->value));
+        return Line(depth, (stmt->part == FactorPart::kLow ? "low parts " : "rounded factors ") + Name(stmt->buffer) +
+                               "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) + " from " +
+                               Text(stmt->value));
       case StmtKind::kGroupMma: {
         const std::string place = stmt->sums.empty() ? Text(stmt->index) : Texts(stmt->sums);
         std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place +

@@ -121,7 +121,7 @@ enum class GroupSync : uint8_t {
 
 // What products of TensorFloat-32 read in place of a float32.
 enum class FactorPart : uint8_t {
-  kSmall,    // the low part (residual) that TensorFloat-32 drops of it
+  kLow,      // the low part (residual) that TensorFloat-32 drops of it
   kRounded,  // itself, rounded to the nearest number of TensorFloat-32
 };
 
@@ -167,7 +167,7 @@ struct StmtNode {
   CoreMatrices columns{}, rows{};           // kGroupMma
   GroupSync sync = GroupSync::kBegin;       // kGroupSync
   MbarrierOp mbarrier = MbarrierOp::kInit;  // kMbarrier
-  FactorPart part = FactorPart::kSmall;     // kFactorParts
+  FactorPart part = FactorPart::kLow;       // kFactorParts
   BufferDecl decl{};                        // kAlloc
   std::string text{};                       // kComment
   std::vector<Stmt> body{};

@@ -52,9 +52,9 @@ struct StageBounds {
   // Elements from one slot, or the results of one set of threads, to the next: rounded up so that each starts as
   // aligned as the first.
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
-  // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the
+  // Elements that the low parts of a copy in core matrices take on cuda: two slots in turn, however long the
   // pipeline.
-  int64_t small_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
+  int64_t low_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
   int64_t stored() const { return slots * thread_sets > 1 || bulk ? slots * thread_sets * slot_stride() : elements(); }
 };
 

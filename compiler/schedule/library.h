@@ -29,11 +29,10 @@ struct LibraryMatch {
 // `stages` are those of a dag or of a fresh schedule state, by id. With `fused`, the call takes as much of what follows
 // the anchor as it can; InvalidArgument if it can take nothing. Without, it computes the anchor alone.
 //   kCudnn   2-D convolutions in float32 and float16, NCHW with weights [o, i, h, w] or NHWC with [h, w, i, o],
-//   strides,
-//            padding, dilation and groups. A padding by zeros that is the same on both sides is the call's own. Fused:
-//            bias, then or before it one residual of the result's shape, then a relu, each optional but the bias.
-//   kCublas  sums of products of two tensors in float32 or float16 whose elements are those of matrices: dense layers
-//   of any
+//            with strides, padding, dilation and groups. The call pads itself where zeros are the same on both sides.
+//            Fused: bias, then or before it one residual of the result's shape, then a relu, each optional but the
+//            bias.
+//   kCublas  products of two tensors in float32 or float16 whose elements are those of matrices: dense layers of any
 //            transposition, batched products, 1x1 convolutions of stride 1. Never fused.
 // InvalidArgument, saying why, for all others.
 absl::StatusOr<LibraryMatch> MatchLibrary(absl::Span<const Stage* const> stages, const std::vector<int>& outputs,

@@ -11,10 +11,11 @@ namespace diapason {
 
 // The gemm rewrite's C[m, n] = sum_k A[m, k] * B[k, n] becomes, with h = 2^levels, P = 7^levels, m' = m/h, n' = n/h and
 // k' = k/h:
-//   blocks    the h x h blocks of A (and of B), gathered; what the gemm rewrite computes for an operand (im2col) is
-//   computed here left      S[P, m', k']    sums and differences of blocks of A right     T[P, k', n']    of B; a
-//   prologue where B is constant product   M[P, m', n'] = sum over k' of S * T combined  Y[h, m', h, n'] sums and
-//   differences of products
+//   blocks     the h x h blocks of A (and of B), gathered; an operand's im2col is computed here
+//   left       S[P, m', k']     sums and differences of blocks of A
+//   right      T[P, k', n']     the same of B; a prologue where B is constant
+//   product    M[P, m', n']     = sum over k' of S * T
+//   combined   Y[h, m', h, n']  sums and differences of products
 // followed by the epilogue, over Y's shape (the same memory as [m, n]).
 //
 // Every product is still a multiply-add in float32, but sums and differences come first, so that rounding errors relate

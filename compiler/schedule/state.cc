@@ -44,8 +44,8 @@ ApplyStep FunctionOf(StepKind kind) {
 
 std::string FactorText(const Factor& factor) {
   std::string text = factor.value != 1 || factor.is_constant() ? absl::StrCat(factor.value) : "";
-  for (int16_t hole : factor.holes)
-    if (hole >= 0) absl::StrAppend(&text, text.empty() ? "" : "*", "h", hole);
+  for (int16_t parameter : factor.parameters)
+    if (parameter >= 0) absl::StrAppend(&text, text.empty() ? "" : "*", "h", parameter);
   return text;
 }
 
@@ -73,7 +73,7 @@ const TensorIntrinsic* State::ReaderOfCoreMatrices(int copy) const {
   return products != nullptr && products->groups ? products : nullptr;
 }
 
-bool State::has_small_parts(int copy) const {
+bool State::has_low_parts(int copy) const {
   const TensorIntrinsic* products = ReaderOfCoreMatrices(copy);
   return products != nullptr && products->parts;
 }

@@ -34,15 +34,15 @@ class State {
   // Kernels may start before those that they depend on have ended.
   bool has_overlap() const { return has_overlap_; }  // there is a step kOverlap
   Factor overlap() const { return overlap_; }
-  // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
+  // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of low parts
   // lies beside it.
-  bool has_small_parts(int copy) const;
+  bool has_low_parts(int copy) const;
   // True for a copy in core matrices whose elements are to be rounded to TensorFloat-32 where they lie, on cuda, before
   // products read them: those of constants that are rounded already (kRoundFactors) are not.
   bool is_rounded_in_place(int copy) const;
   // True if all that a stage reads are copies in core matrices.
   bool reads_core_matrices(int products) const;
-  // The stages as text: one line a loop, with factors or holes.
+  // The stages as text: one line a loop, with factors or parameters.
   std::string ToString() const;
 
  private:

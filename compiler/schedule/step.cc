@@ -52,11 +52,11 @@ Factor Factor::operator*(const Factor& other) const {
   Factor result = *this;
   result.value *= other.value;
   size_t used = 0;
-  while (used < result.holes.size() && result.holes[used] >= 0) ++used;
-  for (int16_t hole : other.holes) {
-    if (hole < 0) break;
-    DIAPASON_CHECK_MSG(used < result.holes.size(), "a factor has too many holes");
-    result.holes[used++] = hole;
+  while (used < result.parameters.size() && result.parameters[used] >= 0) ++used;
+  for (int16_t parameter : other.parameters) {
+    if (parameter < 0) break;
+    DIAPASON_CHECK_MSG(used < result.parameters.size(), "a factor has too many parameters");
+    result.parameters[used++] = parameter;
   }
   return result;
 }
@@ -79,8 +79,8 @@ std::string ToString(const Step& step) {
   if (!step.factors.empty()) {
     absl::StrAppend(&text, " factors ", absl::StrJoin(step.factors, ",", [](std::string* out, const Factor& f) {
       absl::StrAppend(out, f.value);
-      for (int16_t hole : f.holes)
-        if (hole >= 0) absl::StrAppend(out, "*h", hole);
+      for (int16_t parameter : f.parameters)
+        if (parameter >= 0) absl::StrAppend(out, "*h", parameter);
     }));
   }
   if (!step.ints.empty()) absl::StrAppend(&text, " ints ", absl::StrJoin(step.ints, ","));
@@ -99,7 +99,7 @@ std::string SerializeSchedule(const Schedule& schedule) {
     out->set_stage(step.stage);
     for (int loop : step.loops) out->add_loops(loop);
     for (const Factor& factor : step.factors) {
-      DIAPASON_CHECK_MSG(factor.is_constant(), "a schedule with holes cannot be stored");
+      DIAPASON_CHECK_MSG(factor.is_constant(), "a schedule with open parameters cannot be stored");
       out->add_factors()->set_value(factor.value);
     }
     out->set_target(step.target);

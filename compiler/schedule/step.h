@@ -1,9 +1,10 @@
 // Schedules as lists of steps (Ansor's transform steps), over a rewrite of a task's dag.
 //
-// A step's numbers may be holes: products of parameters that a search fills in. A sketch is a list of steps with holes,
-// a candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the
-// rewrite's dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are
-// stable too: each stage numbers its loops as they are made (its axes first, spatial then reduce).
+// A number in a step may depend on tunable parameters: it is a constant times some of them. A sketch is a list of steps
+// with such numbers; a candidate is a sketch with one integer for each parameter. The steps in a record have constants
+// only. Stage ids are those of the rewrite's dag; stages made by steps (caches, rfactor) take the next free ids in
+// order of their steps. Loop ids are stable too: each stage numbers its loops as they are made (its axes first, spatial
+// then reduce).
 #pragma once
 
 #include <array>
@@ -17,24 +18,24 @@
 
 namespace diapason {
 
-// value times the values of the holes.
+// `value` times the values of the parameters with these numbers; -1: none.
 struct Factor {
   int32_t value = 1;
-  std::array<int16_t, 6> holes{-1, -1, -1, -1, -1, -1};
+  std::array<int16_t, 6> parameters{-1, -1, -1, -1, -1, -1};
 
   static Factor Of(int32_t value) { return Factor{value}; }
-  static Factor Hole(int hole) {
+  static Factor Parameter(int parameter) {
     Factor f;
-    f.holes[0] = static_cast<int16_t>(hole);
+    f.parameters[0] = static_cast<int16_t>(parameter);
     return f;
   }
   Factor operator*(const Factor& other) const;
-  bool is_constant() const { return holes[0] < 0; }
+  bool is_constant() const { return parameters[0] < 0; }
   int64_t Eval(absl::Span<const int32_t> configuration) const {
     int64_t product = value;
-    for (int16_t hole : holes) {
-      if (hole < 0) break;
-      product *= configuration[hole];
+    for (int16_t parameter : parameters) {
+      if (parameter < 0) break;
+      product *= configuration[parameter];
     }
     return product;
   }
@@ -171,16 +172,16 @@ struct DagRewrite {
 struct Schedule {
   DagRewrite rewrite;
   std::string sketch;                  // name of the sketch it came from, for people
-  std::vector<Step> steps;             // no holes
-  std::vector<int32_t> configuration;  // what filled the sketch's holes: for hashing, features, mutation
+  std::vector<Step> steps;             // constants only
+  std::vector<int32_t> configuration;  // values of the sketch's parameters: for hashing, features, mutation
 };
 
-// Fills the holes of sketch steps.
+// Replaces the parameters in the steps of a sketch by their values.
 std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> configuration);
 // One line a step, for people.
 std::string ToString(const Step& step);
 
-// As bytes (proto/diapason/v1/program.proto). REQUIRES: no holes. Parse is total: DataLoss on bytes that are no
+// As bytes (proto/diapason/v1/program.proto). REQUIRES: constants only. Parse is total: DataLoss on bytes that are no
 // schedule.
 std::string SerializeSchedule(const Schedule& schedule);
 absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes);

@@ -62,12 +62,11 @@ struct Kernel {
 absl::Status CheckLaunch(const Kernel& kernel);
 
 // Calling convention of the kernels:
-//   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0];
-//   safe
-//           to call from several threads on disjoint ranges.
+//   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0].
+//           Safe to call from several threads on disjoint ranges.
 //   opencl  __kernel void name(__global T* arg0, ...), work-group size `block`, global size grid * block.
-//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic,
-//   `shared_bytes` of it.
+//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic
+//           (`shared_bytes`).
 struct Program {
   Target target;
   std::vector<ProgramBuffer> buffers;

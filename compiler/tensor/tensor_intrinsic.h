@@ -49,7 +49,7 @@ struct FactorType {
 struct TensorIntrinsic {
   TensorMode mode;
   bool groups;                           // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
-  bool parts;                            // three products of the large and the small part of each factor
+  bool parts;                            // three products of the high and the low part of each factor
   absl::Span<const FactorType> factors;  // all of one size
   DType sum;
   int first_arch;  // of NVIDIA's, as in sm_80

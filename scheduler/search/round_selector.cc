@@ -11,7 +11,7 @@ namespace {
 
 // Of a round, at most one place in this many goes to spaces that were hardly measured.
 constexpr int kFloorShare = 3;
-// Picks of a round that may differ from each other in one hole only.
+// Picks of a round that may differ from each other in one parameter only.
 constexpr int kNeighbours = 3;
 
 bool DifferInMore(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_most) {

@@ -24,10 +24,10 @@ SpaceSampler::SpaceSampler(const TaskSpace* spaces, int most_kept)
 void SpaceSampler::AddKept(Population* population) const {
   for (int i = 0; i < spaces_->size(); ++i) {
     if (!lists_[i].listed) continue;
-    const size_t holes = static_cast<size_t>(spaces_->space(i).size());
-    const size_t count = holes == 0 ? 1 : lists_[i].all.size() / holes;
+    const size_t parameters = static_cast<size_t>(spaces_->space(i).size());
+    const size_t count = parameters == 0 ? 1 : lists_[i].all.size() / parameters;
     for (size_t j = 0; j < count; ++j)
-      population->Append(i, absl::MakeConstSpan(lists_[i].all).subspan(j * holes, holes));
+      population->Append(i, absl::MakeConstSpan(lists_[i].all).subspan(j * parameters, parameters));
   }
   for (const Sample& sample : kept_) population->Append(sample.space, sample.configuration);
 }

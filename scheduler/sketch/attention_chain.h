@@ -1,7 +1,7 @@
 // Attention: a product by the weights that a softmax makes of another product.
 //
-//     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e],   w = softmax over j of f(sum over d of q[b, i, d] * k[b, j,
-//     d])
+//     w[b, i, j] = softmax over j of f(sum over d of q[b, i, d] * k[b, j, d])
+//     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e]
 //
 // with f any element-wise function (a scale, a mask, a bias); or, where w are exponentials only, y divided by their
 // sums (the rewrite `attention`). All scores of some rows i fit on chip, so that one kernel computes the whole and the

@@ -103,14 +103,14 @@ int BindGpu(Draft* draft, int stage, const std::string& prefix, bool hosts) {
     if (threads <= draft->context().facts.max_threads_per_block && (threads == 32 || threads < 2 * elements))
       widths.push_back(threads);
   Factor threads =
-      draft->state().stage(stage).prologue ? Factor::Of(128) : draft->OptionHole(prefix + ".threads", widths, 128);
+      draft->state().stage(stage).prologue ? Factor::Of(128) : draft->OptionParameter(prefix + ".threads", widths, 128);
   // What each thread does: one element, or a few neighbours as a vector.
   const int64_t row = draft->state().stage(stage).op.axes.back().extent;
   std::vector<int32_t> lanes{1};
   if (!hosts && !draft->state().stage(stage).prologue)
     for (int32_t v : {2, 4})
       if (row % v == 0) lanes.push_back(v);
-  const Factor vector = draft->OptionHole(prefix + ".vector", lanes, 1);
+  const Factor vector = draft->OptionParameter(prefix + ".vector", lanes, 1);
   const std::vector<int> pieces = draft->Split(stage, all, {threads, vector});
   draft->Annotate(stage, pieces[0], Annotation::kBlockX);
   draft->Annotate(stage, pieces[1], Annotation::kThreadX);
@@ -154,8 +154,8 @@ int BindCpu(Draft* draft, int stage, const std::string& prefix) {
   const int32_t preferred = static_cast<int32_t>(std::min<int64_t>(widest, row));
   std::vector<int32_t> widths{1};
   for (int32_t w = 2; w <= 2 * widest && w < 2 * row; w *= 2) widths.push_back(w);
-  Factor width =
-      draft->state().stage(stage).prologue ? Factor::Of(1) : draft->OptionHole(prefix + ".vector", widths, preferred);
+  Factor width = draft->state().stage(stage).prologue ? Factor::Of(1)
+                                                      : draft->OptionParameter(prefix + ".vector", widths, preferred);
   const std::vector<int> pieces = draft->Split(stage, axes.back(), {width});
   // Rows over threads; the pieces of a row stay together unless there are no rows. Short rows (the colours of pixels)
   // are side by side in a loop of their own, so that places are not divided into axes for each of them.

@@ -95,10 +95,10 @@ class Draft {
   const TunableParameters& parameters() const { return parameters_; }
   TunableParameters& parameters() { return parameters_; }
   // As TunableParameters::Tile and Option.
-  Factor TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1) {
+  Factor TileParameter(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1) {
     return parameters_.Tile(name, extent, limit, preferred);
   }
-  Factor OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
+  Factor OptionParameter(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
     return parameters_.Option(name, std::move(values), preferred);
   }
   // For a variant of a sketch whose prior does not suit it.
@@ -134,6 +134,6 @@ Draft EndingElementwise(const Draft& draft, int root);
 // the innermost (CPU). Returns the loop at which producers of one thread's or one vector's work are computed; -1: none.
 // With `hosts`, a producer will be computed there: on GPUs a thread then has one element (a part of a fused loop is no
 // region).
-int BindElementwise(Draft* draft, int stage, const std::string& hole_prefix, bool hosts);
+int BindElementwise(Draft* draft, int stage, const std::string& prefix, bool hosts);
 
 }  // namespace diapason

@@ -90,7 +90,7 @@ void GpuEstimate::AddCopy(int id, const StageBounds& b, const WorkOfStage& w) {
   const auto elements = static_cast<double>(b.elements());
   sum_.issue += w.warp_executions * (12.0 / w.lanes + 2);
   sum_.shared_time += w.warp_executions / w.lanes;
-  if (kind_ == TargetKind::kCuda && (state_.has_small_parts(id) || state_.is_rounded_in_place(id))) {
+  if (kind_ == TargetKind::kCuda && (state_.has_low_parts(id) || state_.is_rounded_in_place(id))) {
     // What was copied is read again, cut or rounded, and stored.
     sum_.issue += w.warp_executions * (3 + 3 / w.lanes);
     sum_.shared_time += w.warp_executions * 2 / w.lanes;

@@ -58,7 +58,7 @@ void ResourceCount::AddMemory(int id, const StageBounds& b, Role role) {
   const StageState& stage = state_.stage(id);
   const bool cuda = kind_ == TargetKind::kCuda;
   int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
-  if (cuda && state_.has_small_parts(id)) bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
+  if (cuda && state_.has_low_parts(id)) bytes = (bytes + 15) / 16 * 16 + b.low_parts() * BytesOf(stage.op.dtype);
   if (role.is_maximum) bytes += (bytes + 15) / 16 * 16;  // and how much it grew
   if (cuda && stage.bulk) apart_ += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
   if (stage.memory == Memory::kLanes && cuda) {
@@ -75,7 +75,7 @@ void ResourceCount::AddMemory(int id, const StageBounds& b, Role role) {
   }
 }
 
-// Sums of a run of k beside those of all, and factors of the rows with their small parts; or these factors alone.
+// Sums of a run of k beside those of all, and factors of the rows with their low parts; or these factors alone.
 int64_t ResourceCount::GroupFactors(int id, const StageBounds& b) const {
   const StageState& stage = state_.stage(id);
   if (kind_ != TargetKind::kCuda || stage.tensor == TensorMode::kNone) return 0;

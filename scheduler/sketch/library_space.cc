@@ -51,7 +51,7 @@ std::unique_ptr<Space> SpaceFor(const ComputeDag& dag, const SketchContext& cont
   for (int algorithm : AlgorithmsOf(match->call)) algorithms.push_back(algorithm);
   const int32_t preferred = algorithms.front();
   std::sort(algorithms.begin(), algorithms.end());
-  const Factor algorithm = draft.OptionHole("algorithm", std::move(algorithms), preferred);
+  const Factor algorithm = draft.OptionParameter("algorithm", std::move(algorithms), preferred);
   draft.Do({StepKind::kLibrary, match->last, {}, {algorithm}, match->anchor, {static_cast<int32_t>(library), fused}});
   if (!ScheduleRest(&draft)) return nullptr;
   DIAPASON_CHECK_MSG(draft.status().ok(), std::string(draft.status().message()));

@@ -11,8 +11,8 @@
 
 namespace diapason {
 
-// "library/cudnn", "library/cudnn.fused", "library/cublas". Its first hole is the algorithm where the library leaves a
-// choice.
+// "library/cudnn", "library/cudnn.fused", "library/cublas". Its first parameter is the algorithm where the library
+// leaves a choice.
 class LibrarySpace : public SketchSpace {
  public:
   LibrarySpace(std::string name, const Draft& draft, const LibraryMatch& match);
@@ -25,7 +25,7 @@ class LibrarySpace : public SketchSpace {
 
  private:
   std::vector<int> algorithms_;  // the most promising first
-  bool chooses_ = false;         // hole 0 is the algorithm
+  bool chooses_ = false;         // parameter 0 is the algorithm
   int kernels_ = 0;              // of a run, the call included
   double seconds_ = 0;
 };

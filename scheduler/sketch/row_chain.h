@@ -2,8 +2,9 @@
 // axes follow one another, with element-wise stages between them, and the result of each is needed by the elements of
 // its own row alone:
 //
-//     y[i, j] = exp(x[i, j] - top[i]) / sum[i],   top[i] = max over j of x[i, j],   sum[i] = sum over j of exp(x[i, j]
-//     - top[i])
+//     top[i] = max over j of x[i, j]
+//     sum[i] = sum over j of exp(x[i, j] - top[i])
+//     y[i, j] = exp(x[i, j] - top[i]) / sum[i]
 //
 // So all stages can be computed row by row in one kernel (rules/row_reductions.cc), however many there are.
 #pragma once

@@ -21,11 +21,11 @@ Scratch& ScratchOfThread() {
   return scratch;
 }
 
-int32_t LeastOf(const Hole& hole) { return hole.values.front(); }
+int32_t LeastOf(const TunableParameter& parameter) { return parameter.values.front(); }
 
-void AddHoles(const Factor& factor, std::vector<uint8_t>* marked) {
-  for (int16_t hole : factor.holes)
-    if (hole >= 0) (*marked)[hole] = 1;
+void AddParameters(const Factor& factor, std::vector<uint8_t>* marked) {
+  for (int16_t parameter : factor.parameters)
+    if (parameter >= 0) (*marked)[parameter] = 1;
 }
 
 // True if what a tile covers beyond the whole loop is held by a producer or unrolled: the outermost piece runs inside
@@ -46,26 +46,26 @@ bool PaddingTakesRoom(const Skeleton& skeleton, int id, const Loop& loop) {
   return false;
 }
 
-int64_t LeastOf(const Factor& factor, const std::vector<Hole>& holes) {
+int64_t LeastOf(const Factor& factor, const std::vector<TunableParameter>& parameters) {
   int64_t least = factor.value;
-  for (int16_t hole : factor.holes)
-    if (hole >= 0) least *= LeastOf(holes[hole]);
+  for (int16_t parameter : factor.parameters)
+    if (parameter >= 0) least *= LeastOf(parameters[parameter]);
   return least;
 }
 
-// Holes whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3
+// Parameters whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3
 // covers 4, 3 of 3 covers 3), steps of a pipeline of two at least (one step needs one buffer), and places of
 // computation.
-std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, const std::vector<Hole>& holes) {
-  std::vector<uint8_t> uneven(holes.size(), 0);
+std::vector<uint8_t> UnevenParameters(const Skeleton& skeleton, const std::vector<TunableParameter>& parameters) {
+  std::vector<uint8_t> uneven(parameters.size(), 0);
   for (int id : skeleton.backwards()) {
     const StageState& stage = skeleton.state().stage(id);
-    if (stage.attach == StageState::Attach::kAt) AddHoles(stage.attach_choice, &uneven);
+    if (stage.attach == StageState::Attach::kAt) AddParameters(stage.attach_choice, &uneven);
     for (const Loop& loop : stage.loops) {
       const bool whole = stage.attach == StageState::Attach::kRoot || loop.reduce;
       if (loop.pieces.empty() || !whole) continue;
-      if (!(loop.reduce && LeastOf(stage.pipeline, holes) > 1) && !PaddingTakesRoom(skeleton, id, loop)) continue;
-      for (int piece : loop.pieces) AddHoles(stage.loops[piece].factor, &uneven);
+      if (!(loop.reduce && LeastOf(stage.pipeline, parameters) > 1) && !PaddingTakesRoom(skeleton, id, loop)) continue;
+      for (int piece : loop.pieces) AddParameters(stage.loops[piece].factor, &uneven);
     }
   }
   return uneven;
@@ -81,16 +81,16 @@ bool LoopsMatter(const Skeleton& skeleton, int id) {
                      [&](int loop) { return stage.loops[loop].annotation == Annotation::kUnroll; });
 }
 
-// The holes that the limits of a kernel depend on.
-std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t holes) {
-  std::vector<uint8_t> limiting(holes, 0);
+// The parameters that the limits of a kernel depend on.
+std::vector<uint8_t> LimitingParameters(const Skeleton& skeleton, int root, size_t parameters) {
+  std::vector<uint8_t> limiting(parameters, 0);
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
     for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles})
-      AddHoles(*factor, &limiting);
+      AddParameters(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
-    for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
+    for (const Loop& loop : stage.loops) AddParameters(loop.factor, &limiting);
   }
   return limiting;
 }
@@ -110,38 +110,38 @@ SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draf
       preferred_fallback_(draft.traits().preferred_fallback),
       is_gpu_(draft.gpu()),
       steps_(draft.steps()),
-      holes_(draft.parameters().holes()),
+      parameters_(draft.parameters().all()),
       tilings_(draft.parameters().tilings()),
       skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
   const std::vector<int>& roots = model_->roots();
   DIAPASON_CHECK(roots.size() <= 64);
-  kernels_of_.assign(holes_.size(), 0);
+  kernels_of_.assign(parameters_.size(), 0);
   for (size_t k = 0; k < roots.size(); ++k) {
     const Kernels kernel = Kernels{1} << k;
-    const std::vector<uint8_t> limiting = LimitingHoles(*skeleton_, roots[k], holes_.size());
-    for (size_t h = 0; h < holes_.size(); ++h)
+    const std::vector<uint8_t> limiting = LimitingParameters(*skeleton_, roots[k], parameters_.size());
+    for (size_t h = 0; h < parameters_.size(); ++h)
       if (limiting[h]) kernels_of_[h] |= kernel;
     all_kernels_ |= kernel;
   }
-  uneven_ = UnevenHoles(*skeleton_, holes_);
-  tilings_of_.resize(holes_.size());
+  uneven_ = UnevenParameters(*skeleton_, parameters_);
+  tilings_of_.resize(parameters_.size());
   for (size_t t = 0; t < tilings_.size(); ++t)
-    for (int16_t hole : tilings_[t].tile.holes)
-      if (hole >= 0) tilings_of_[hole].push_back(static_cast<int>(t));
+    for (int16_t parameter : tilings_[t].tile.parameters)
+      if (parameter >= 0) tilings_of_[parameter].push_back(static_cast<int>(t));
 }
 
 bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const {
   const int64_t tile = tiling.tile.Eval(configuration);
   const int64_t covered = (tiling.extent + tile - 1) / tile * tile;
   // The least tiles of a loop (a vector over three channels) may be all there is.
-  const int64_t least = LeastOf(tiling.tile, holes_);
+  const int64_t least = LeastOf(tiling.tile, parameters_);
   const int64_t unavoidable = (tiling.extent + least - 1) / least * least;
   return static_cast<double>(covered) <= kMaxPadding * static_cast<double>(unavoidable);
 }
 
-bool SketchSpace::PaddingsOk(int hole, absl::Span<const int32_t> configuration) const {
-  return std::all_of(tilings_of_[hole].begin(), tilings_of_[hole].end(),
+bool SketchSpace::PaddingsOk(int parameter, absl::Span<const int32_t> configuration) const {
+  return std::all_of(tilings_of_[parameter].begin(), tilings_of_[parameter].end(),
                      [&](int t) { return PaddingOk(tilings_[t], configuration); });
 }
 
@@ -155,22 +155,22 @@ bool SketchSpace::Satisfiable(absl::Span<const int32_t> configuration, Kernels k
   return true;
 }
 
-void SketchSpace::Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const {
+void SketchSpace::Domain(int parameter, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const {
   std::vector<int32_t>& trial = ScratchOfThread().configuration;
   trial.assign(configuration.begin(), configuration.end());
-  for (int h = hole; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
+  for (int h = parameter; h < size(); ++h) trial[h] = LeastOf(parameters_[h]);
   values->clear();
-  for (int32_t value : holes_[hole].values) {
-    trial[hole] = value;
-    if (PaddingsOk(hole, trial)) values->push_back(value);
+  for (int32_t value : parameters_[parameter].values) {
+    trial[parameter] = value;
+    if (PaddingsOk(parameter, trial)) values->push_back(value);
   }
-  if (values->empty()) values->push_back(LeastOf(holes_[hole]));
-  const Kernels kernels = kernels_of_[hole];
+  if (values->empty()) values->push_back(LeastOf(parameters_[parameter]));
+  const Kernels kernels = kernels_of_[parameter];
   if (kernels == 0) return;
-  if (uneven_[hole]) {
+  if (uneven_[parameter]) {
     const int32_t least = values->front();
     std::erase_if(*values, [&](int32_t value) {
-      trial[hole] = value;
+      trial[parameter] = value;
       return value != least && !Satisfiable(trial, kernels);
     });
     return;
@@ -179,7 +179,7 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> configuration, std:
   size_t low = 1, high = values->size();
   while (low < high) {
     const size_t middle = (low + high + 1) / 2;
-    trial[hole] = (*values)[middle - 1];
+    trial[parameter] = (*values)[middle - 1];
     if (Satisfiable(trial, kernels))
       low = middle;
     else
@@ -188,21 +188,22 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> configuration, std:
   values->resize(low);
 }
 
-// Sets holes of `trial` from `first` on, which are at their least values, to those of `configuration` as far as these
-// are in their domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are
-// halved.
+// Sets parameters of `trial` from `first` on, which are at their least values, to those of `configuration` as far as
+// these are in their domains; returns the first that is not. Limits are monotone but for uneven parameters: runs of
+// even ones are halved.
 int SketchSpace::KeepMost(int first, absl::Span<const int32_t> configuration, absl::Span<int32_t> trial) const {
   int kept = first;
   while (kept < size()) {
-    // A run of holes that may be kept together.
+    // A run of parameters that may be kept together.
     int end = kept;
     Kernels kernels = 0;
     for (; end < size(); ++end) {
       if (uneven_[end] && end > kept) break;
       trial[end] = configuration[end];
-      const bool known = std::binary_search(holes_[end].values.begin(), holes_[end].values.end(), configuration[end]);
+      const bool known =
+          std::binary_search(parameters_[end].values.begin(), parameters_[end].values.end(), configuration[end]);
       if (!known || !PaddingsOk(end, trial)) {
-        trial[end] = LeastOf(holes_[end]);
+        trial[end] = LeastOf(parameters_[end]);
         break;
       }
       kernels |= kernels_of_[end];
@@ -214,13 +215,13 @@ int SketchSpace::KeepMost(int first, absl::Span<const int32_t> configuration, ab
     if (end == kept) return kept;
     int low = kept, high = end;
     for (int middle = end; low < high; middle = (low + high + 1) / 2) {
-      for (int h = low; h < end; ++h) trial[h] = h < middle ? configuration[h] : LeastOf(holes_[h]);
+      for (int h = low; h < end; ++h) trial[h] = h < middle ? configuration[h] : LeastOf(parameters_[h]);
       if (kernels == 0 || Satisfiable(trial, kernels))
         low = middle;
       else
         high = middle - 1;
     }
-    for (int h = kept; h < end; ++h) trial[h] = h < low ? configuration[h] : LeastOf(holes_[h]);
+    for (int h = kept; h < end; ++h) trial[h] = h < low ? configuration[h] : LeastOf(parameters_[h]);
     kept = low;
     if (low < end) return low;
   }
@@ -231,21 +232,21 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> configuration) const {
   // Most changes stay within the limits: one check finds that out.
   bool fine = true;
   for (int h = 0; h < size() && fine; ++h)
-    fine = std::binary_search(holes_[h].values.begin(), holes_[h].values.end(), configuration[h]);
+    fine = std::binary_search(parameters_[h].values.begin(), parameters_[h].values.end(), configuration[h]);
   for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], configuration);
   if (fine && Satisfiable(configuration, all_kernels_)) return;
   thread_local std::vector<int32_t> trial, values;
   trial.assign(configuration.begin(), configuration.end());
   first = std::max(first, 0);
-  for (int h = first; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
+  for (int h = first; h < size(); ++h) trial[h] = LeastOf(parameters_[h]);
   for (int h = first; (h = KeepMost(h, configuration, absl::MakeSpan(trial))) < size(); ++h) {
     Domain(h, trial, &values);
     trial[h] = AtMost(values, configuration[h]);
   }
   std::copy(trial.begin(), trial.end(), configuration.begin());
   if (Satisfiable(configuration, all_kernels_)) return;
-  // A limit that is not monotone in some hole: the least candidate is always legal.
-  for (int h = 0; h < size(); ++h) configuration[h] = LeastOf(holes_[h]);
+  // A limit that is not monotone in some parameter: the least candidate is always legal.
+  for (int h = 0; h < size(); ++h) configuration[h] = LeastOf(parameters_[h]);
 }
 
 void SketchSpace::Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const {
@@ -279,8 +280,8 @@ std::vector<int32_t> SketchSpace::Default() const {
     trial = best;
     const int changes = 1 + static_cast<int>(random() % 2);
     for (int c = 0; c < changes; ++c) {
-      const int hole = static_cast<int>(random() % size());
-      trial[hole] = holes_[hole].values[random() % holes_[hole].values.size()];
+      const int parameter = static_cast<int>(random() % size());
+      trial[parameter] = parameters_[parameter].values[random() % parameters_[parameter].values.size()];
     }
     Clamp(0, absl::MakeSpan(trial));
     Evaluate(trial, &metrics);
@@ -292,11 +293,12 @@ std::vector<int32_t> SketchSpace::Default() const {
   return best;
 }
 
-// From a configuration of that estimate to one that no change of a hole, nor of two parts of a register tile, improves.
+// From a configuration of that estimate to one that no change of a parameter, nor of two parts of a register tile,
+// improves.
 void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
   std::vector<int> tiles;
   for (int h = 0; h < size(); ++h)
-    if (holes_[h].name.ends_with(".s3")) tiles.push_back(h);
+    if (parameters_[h].name.ends_with(".s3")) tiles.push_back(h);
   Metrics metrics;
   std::vector<int32_t> trial;
   const auto improve = [&] {
@@ -310,8 +312,8 @@ void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
   for (size_t i = 0; i < tiles.size(); ++i) {
     for (size_t j = i + 1; j < tiles.size(); ++j) {
       const std::vector<int32_t> from = *best;
-      for (const int32_t rows : holes_[tiles[i]].values) {
-        for (const int32_t columns : holes_[tiles[j]].values) {
+      for (const int32_t rows : parameters_[tiles[i]].values) {
+        for (const int32_t columns : parameters_[tiles[j]].values) {
           trial = from;
           trial[tiles[i]] = rows;
           trial[tiles[j]] = columns;
@@ -324,7 +326,7 @@ void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
   for (int sweep = 0; sweep < 3 && better; ++sweep) {
     better = false;
     for (int h = 0; h < size(); ++h) {
-      for (const int32_t value : holes_[h].values) {
+      for (const int32_t value : parameters_[h].values) {
         trial = *best;
         if (trial[h] == value) continue;
         trial[h] = value;
@@ -338,7 +340,7 @@ void SketchSpace::ClimbFrom(double seconds, std::vector<int32_t>* best) const {
 std::vector<int32_t> SketchSpace::Start() const {
   std::vector<int32_t> configuration(size());
   for (int h = 0; h < size(); ++h)
-    configuration[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
+    configuration[h] = parameters_[h].prior.value_or(AtMost(parameters_[h].values, parameters_[h].preferred));
   Clamp(0, absl::MakeSpan(configuration));
   return configuration;
 }
@@ -349,7 +351,8 @@ std::vector<std::vector<int32_t>> SketchSpace::Priors() const {
 }
 
 bool SketchSpace::has_prior() const {
-  return std::any_of(holes_.begin(), holes_.end(), [](const Hole& hole) { return hole.prior.has_value(); });
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const TunableParameter& parameter) { return parameter.prior.has_value(); });
 }
 
 }  // namespace diapason

@@ -1,4 +1,4 @@
-// The Space of one sketch: its skeleton, its holes and the limits of the target.
+// The Space of one sketch: its skeleton, its parameters and the limits of the target.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ class SketchSpace : public Space {
   const DagRewrite& rewrite() const override { return rewrite_; }
   bool loses_digits() const override { return loses_digits_; }
   bool preferred_fallback() const override { return preferred_fallback_; }
-  int size() const override { return static_cast<int>(holes_.size()); }
-  const std::string& hole_name(int hole) const override { return holes_[hole].name; }
-  void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override;
+  int size() const override { return static_cast<int>(parameters_.size()); }
+  const std::string& parameter_name(int parameter) const override { return parameters_[parameter].name; }
+  void Domain(int parameter, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override;
   void Clamp(int first, absl::Span<int32_t> configuration) const override;
   void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override;
   Schedule Instantiate(absl::Span<const int32_t> configuration) const override;
@@ -38,7 +38,7 @@ class SketchSpace : public Space {
   // The limits of these kernels.
   bool Satisfiable(absl::Span<const int32_t> configuration, Kernels kernels) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const;
-  bool PaddingsOk(int hole, absl::Span<const int32_t> configuration) const;
+  bool PaddingsOk(int parameter, absl::Span<const int32_t> configuration) const;
   std::vector<int32_t> Start() const;
   void ClimbFrom(double seconds, std::vector<int32_t>* best) const;
   bool has_prior() const;
@@ -48,11 +48,11 @@ class SketchSpace : public Space {
   DagRewrite rewrite_;
   bool loses_digits_, preferred_fallback_, is_gpu_;
   std::vector<Step> steps_;
-  std::vector<Hole> holes_;
+  std::vector<TunableParameter> parameters_;
   std::vector<Tiling> tilings_;
-  std::vector<std::vector<int>> tilings_of_;  // by hole: the tilings it enters
-  std::vector<uint8_t> uneven_;               // by hole: the limits are not monotone in it
-  std::vector<Kernels> kernels_of_;           // by hole: those whose limits depend on it
+  std::vector<std::vector<int>> tilings_of_;  // by parameter: the tilings it enters
+  std::vector<uint8_t> uneven_;               // by parameter: the limits are not monotone in it
+  std::vector<Kernels> kernels_of_;           // by parameter: those whose limits depend on it
   Kernels all_kernels_ = 0;
   std::unique_ptr<Skeleton> skeleton_;
   std::unique_ptr<MetricsModel> model_;

@@ -13,7 +13,7 @@ namespace diapason {
 
 // A tunable parameter: one number left open. Candidate values in ascending order; limits of the target and padding
 // narrow them further (scheduler/sketch/sketch_space.h).
-struct Hole {
+struct TunableParameter {
   enum class Kind : uint8_t {
     kTile,    // factor of a split
     kOption,  // unrolling, padding, vector width, attach point: every value is structurally valid
@@ -38,7 +38,7 @@ inline constexpr double kMaxPadding = 1.35;
 // Parameters are numbered as they are added; a Factor names them by their number.
 class TunableParameters {
  public:
-  const std::vector<Hole>& holes() const { return holes_; }
+  const std::vector<TunableParameter>& all() const { return parameters_; }
   // The first error: a parameter without any value.
   const absl::Status& status() const { return status_; }
 
@@ -60,9 +60,9 @@ class TunableParameters {
   const std::vector<Tiling>& tilings() const { return tilings_; }
 
  private:
-  Factor Add(const std::string& name, Hole::Kind kind, std::vector<int32_t> values, int32_t preferred);
+  Factor Add(const std::string& name, TunableParameter::Kind kind, std::vector<int32_t> values, int32_t preferred);
 
-  std::vector<Hole> holes_;
+  std::vector<TunableParameter> parameters_;
   std::vector<Tiling> tilings_;
   absl::Status status_;
 };

@@ -75,9 +75,9 @@ void Reporter::AddTasks(TuneReport& report) const {
     report.trials += one.trials;
     report.failed += one.failed;
   }
-  report.ways.assign(context_.options.choices.size(), 0);
-  const std::vector<int> ways = context_.tasks.scheduler->BestWays();
-  for (size_t c = 0; c < ways.size(); ++c) report.ways[context_.tasks.choices[c]] = ways[c];
+  report.alternatives.assign(context_.options.choices.size(), 0);
+  const std::vector<int> alternatives = context_.tasks.scheduler->BestAlternatives();
+  for (size_t c = 0; c < alternatives.size(); ++c) report.alternatives[context_.tasks.choices[c]] = alternatives[c];
   if (all_best) report.tasks_us = best;
   if (all_best) report.estimated_us = best * correction_;
   if (all_default) report.estimated_fallback_us = before * correction_;

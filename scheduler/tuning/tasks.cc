@@ -17,8 +17,8 @@ constexpr int kRoundsPerTask = 4;
 // Trials a second to plan with while a run is limited by time: what a host of two cores and a GPU at least manage.
 constexpr double kPlannedRate = 3, kPlannedGpuRate = 12;
 
-// `usual`: tasks that have a weight, whatever way is best. Those that only fusion alternatives have are tried within a
-// share of the trials.
+// `usual`: tasks that have a weight, whatever alternative is best. Those that only fusion alternatives have are tried
+// within a share of the trials.
 int RoundSize(const TunerOptions& options, int64_t usual) {
   double trials = static_cast<double>(options.trials);
   if (options.seconds > 0)
@@ -50,8 +50,8 @@ std::vector<NetworkChoice> ScheduledChoices(const TunerOptions& options, Tasks& 
   for (size_t c = 0; c < options.choices.size(); ++c) {
     NetworkChoice choice = options.choices[c];
     bool tuned = true;
-    for (auto& way : choice.ways)
-      for (auto& [task, times] : way) {
+    for (auto& alternative : choice.alternatives)
+      for (auto& [task, times] : alternative) {
         task = tasks.scheduled_as[task];
         tuned = tuned && task >= 0;
       }

@@ -1,4 +1,4 @@
-// The bests of tasks: verified during the run, measured again at its end.
+// Verification of the best candidate of each task during a run, and its second measurement at the end of the run.
 #pragma once
 
 #include <vector>
@@ -18,30 +18,31 @@ class Verifications {
  public:
   Verifications(const RunContext& context, Requests& requests, Results& results, Replays& replays);
 
-  // Has the best of a task verified, unless it is. During the run that is done once a round, since a best is
-  // often overtaken by the next; `eager`: now.
+  // Requests the verification of a task's best candidate, unless it is verified. At most once a round, since the best
+  // is often replaced soon after; `eager`: now.
   absl::Status Verify(int task, bool eager);
-  // What came back of it. The verdict is in the history before it counts.
+  // Takes the outcome of a verification. The verdict is in the history before it counts.
   absl::Status Verified(const Pending& pending, const MeasureOutcome& outcome);
-  // Has the bests measured again that want it; false when there is none.
+  // Requests second measurements of the best candidates that need one; false if none does.
   absl::StatusOr<bool> ConfirmBests();
-  // A failure says nothing that would not be known: it was verified. It keeps its time, and is not asked again.
+  // Takes the outcome of a second measurement. A failure changes nothing, since the candidate was verified: it keeps
+  // its time, and is not measured again.
   absl::Status Confirmed(const Pending& pending, const MeasureOutcome& outcome);
 
   // A trial of the task has ended.
   void CountTrial(int task) { ++since_verified_[task]; }
-  // No answer is waited for any more.
+  // Forgets a verification whose answer will not come.
   void GiveUp(int task) { verifying_[task] = false; }
   bool busy() const;
-  // Seconds that it will take to verify the bests that are not verified yet, and to measure bests again.
+  // Seconds that the verifications and second measurements still to be made will take.
   double Reserve(const RunClock& clock) const;
 
  private:
   // Whether the best of a task waits for its verification.
   bool Unverified(int task) const;
-  // The verified best of a task if it wants further samples; -1: none does.
+  // The verified best of a task if it needs a second measurement, else -1.
   int Unconfirmed(int task) const;
-  // Gives the verdict that the continued runs have of a result; false when they have none.
+  // Uses the verdict that an earlier run has recorded for a result; false if there is none.
   bool ReplayVerdict(int task, int result);
 
   const RunContext context_;

@@ -45,18 +45,18 @@ elif command == "task_times":
 print(json.dumps(answer))
 '''
 
-# The peer's process: answers each line. Files fail-REQUEST, end-REQUEST and hang-REQUEST make it do that.
-FAKE_PEER = r'''#!/usr/bin/env python3
+# The baseline's process: answers each line. Files fail-REQUEST, end-REQUEST and hang-REQUEST make it do that.
+FAKE_BASELINE = r'''#!/usr/bin/env python3
 import json, pathlib, sys, time
 from gpu_table import cases, npy
 home = pathlib.Path(__file__).parent
 assert sys.argv[1:] == ["serve"]
 with open(home / "calls", "a") as calls:
-    print("peer starts", file=calls)
+    print("baseline starts", file=calls)
 for line in sys.stdin:
     words = json.loads(line)
     with open(home / "calls", "a") as calls:
-        print("peer", *words, file=calls)
+        print("baseline", *words, file=calls)
     if (home / f"end-{words[0]}").exists():
         sys.exit(1)
     if (home / f"hang-{words[0]}").exists():
@@ -81,14 +81,14 @@ class FlowTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        for name, text in (("diapason", FAKE), ("task_times", FAKE), ("peers.py", FAKE_PEER)):
+        for name, text in (("diapason", FAKE), ("task_times", FAKE), ("baselines.py", FAKE_BASELINE)):
             path = self.folder / name
             path.write_text(text)
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def run_h200(self, *words, out="out"):
         """Exit status and what was printed."""
-        words = [*words, "--programs", self.folder, "--peers", self.folder / "peers.py", "--out", self.folder / out]
+        words = [*words, "--programs", self.folder, "--baselines", self.folder / "baselines.py", "--out", self.folder / out]
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
             status = h200.main(list(map(str, words)))
@@ -103,11 +103,11 @@ class FlowTest(unittest.TestCase):
     def result(self, part, out="out"):
         return json.loads((self.folder / out / "results.json").read_text())[part]
 
-    def test_a_network_is_tuned_once_in_each_arithmetic_and_timed_around_the_peer(self):
+    def test_a_network_is_tuned_once_in_each_arithmetic_and_timed_around_the_baseline(self):
         status, shown = self.run_h200("squeezenet")
         self.assertEqual(status, 0, shown)
         one = ["diapason tune", "diapason build", "diapason run"]
-        self.assertEqual(self.commands(), ["diapason devices", *one, *one, "peer starts", "peer network", "diapason run", "diapason run"])
+        self.assertEqual(self.commands(), ["diapason devices", *one, *one, "baseline starts", "baseline network", "diapason run", "diapason run"])
         tuned = [call for call in self.calls() if call.startswith("diapason tune") and "--help" not in call]
         self.assertRegex(tuned[0], "--seconds 25 --json$")
         self.assertRegex(tuned[1], "--seconds 12 --strict-fp32 --json$")
@@ -118,17 +118,17 @@ class FlowTest(unittest.TestCase):
         self.assertIn("| SqueezeNet 1.1 | 25 s |", (self.folder / "out" / "table.md").read_text())
         self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()), ["log.txt", "results.json", "table.md"])
 
-    def test_the_peer_of_resnet_is_also_compiled_and_the_fastest_counts(self):
+    def test_the_baseline_of_resnet_is_also_compiled_and_the_fastest_counts(self):
         shown = self.run_h200("resnet-18")[1]
         self.assertRegex(shown, r"ResNet-18 +40 s +105.0 us +700.0 us +0.150 .*PyTorch compiled")
-        self.assertEqual(self.result("resnet-18")["peer"]["compile_seconds"], 30.0)
+        self.assertEqual(self.result("resnet-18")["baseline"]["compile_seconds"], 30.0)
 
-    def test_a_peer_that_cannot_be_compiled_still_counts_eager(self):
+    def test_a_baseline_that_cannot_be_compiled_still_counts_eager(self):
         (self.folder / "fail-compiled").write_text("RuntimeError: no compiler")
         status, shown = self.run_h200("resnet-18")
         self.assertEqual(status, 0)
         self.assertRegex(shown, r"ResNet-18 +40 s +105.0 us +1000.0 us")
-        self.assertIn("the peer's `compiled resnet18 --batch 1` failed: RuntimeError: no compiler", shown)
+        self.assertIn("the baseline's `compiled resnet18 --batch 1` failed: RuntimeError: no compiler", shown)
 
     def test_half_precision_is_asked_of_both_sides(self):
         status, shown = self.run_h200("mobilenet-v2-half", "gemms-half")
@@ -136,7 +136,7 @@ class FlowTest(unittest.TestCase):
         ours = [call for call in self.calls() if call.startswith(("diapason tune", "diapason build")) and "--help" not in call]
         self.assertEqual([call for call in ours if "--dtype float16" not in call], [])
         self.assertEqual(len(ours), 12)
-        self.assertIn("peer network mobilenet_v2 --batch 1 --dtype float16", self.calls())
+        self.assertIn("baseline network mobilenet_v2 --batch 1 --dtype float16", self.calls())
         self.assertRegex(shown, r"MobileNet-v2, fp16 +150 s +105.0 us +1000.0 us")
         self.assertRegex(shown, r"GEMM 128x768x768, fp16 +40 s +2.0 us +10.0 us +0.200")
 
@@ -152,7 +152,7 @@ class FlowTest(unittest.TestCase):
         self.assertEqual(status, 0, shown)
         ours = [call for call in self.calls() if call.startswith(("diapason tune", "diapason build")) and "--help" not in call]
         self.assertEqual([call for call in ours if "--set int8=1" not in call], [])
-        self.assertIn("peer kernels gemm-int8", self.calls())
+        self.assertIn("baseline kernels gemm-int8", self.calls())
         self.assertRegex(shown, r"GEMM 4096\^3, int8 +40 s +2.0 us +10.0 us +0.200")
 
     def test_networks_of_torchvision_are_exported_and_compared_with_it(self):
@@ -200,8 +200,8 @@ class FlowTest(unittest.TestCase):
         status, shown = self.run_h200("squeezenet", "gemm")
         self.assertEqual(status, 1)
         self.assertIn("squeezenet: not finished", shown)
-        self.assertIn("the peer ended at its request `network squeezenet1_1 --batch 1`; see log.txt", shown)
-        self.assertRegex(shown, r"GEMM 4096\^3 +10 s +2.0 us +10.0 us +0.200")  # a new peer answered
+        self.assertIn("the baseline ended at its request `network squeezenet1_1 --batch 1`; see log.txt", shown)
+        self.assertRegex(shown, r"GEMM 4096\^3 +10 s +2.0 us +10.0 us +0.200")  # a new baseline answered
         self.assertFalse(self.result("squeezenet")["finished"])
 
     def test_a_program_that_fails_is_quoted(self):
@@ -210,18 +210,18 @@ class FlowTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("diapason build gemm ended with 1: error: no space left", shown)
 
-    def test_a_peer_that_hangs_is_ended(self):
+    def test_a_baseline_that_hangs_is_ended(self):
         (self.folder / "hang-kernels").write_text("")
-        peer = programs.Peer(self.folder / "peers.py", self.folder / "log.txt")
-        with self.assertRaisesRegex(programs.Failed, "the peer's `kernels gemm` was not done in 1 s"):
-            peer.ask("kernels", "gemm", timeout=1)
-        self.assertEqual(peer.ask("network", "x")["best_us"], 1000.0)
-        peer.close()
+        baseline = programs.Baseline(self.folder / "baselines.py", self.folder / "log.txt")
+        with self.assertRaisesRegex(programs.Failed, "the baseline's `kernels gemm` was not done in 1 s"):
+            baseline.ask("kernels", "gemm", timeout=1)
+        self.assertEqual(baseline.ask("network", "x")["best_us"], 1000.0)
+        baseline.close()
 
-    def test_without_peers_only_our_side_is_shown(self):
-        status, shown = self.run_h200("squeezenet", "--no-peers")
+    def test_without_baselines_only_our_side_is_shown(self):
+        status, shown = self.run_h200("squeezenet", "--no-baselines")
         self.assertEqual(status, 0)
-        self.assertNotIn("peer starts", self.commands())
+        self.assertNotIn("baseline starts", self.commands())
         self.assertRegex(shown, r"SqueezeNet 1.1 +25 s +105.0 us +-5.7%")
 
     def test_the_plan_measures_nothing(self):

@@ -12,16 +12,16 @@ def row(*samples, **changes):
 
 def network_result(**changes):
     result = {"part": "resnet-18", "finished": True, "when": "2026-01-02 03:04", "build": "b1",
-              "peer": {"variants": {"nchw": 1100.0, "nhwc": 1000.0}, "best_us": 1000.0},
+              "baseline": {"variants": {"nchw": 1100.0, "nhwc": 1000.0}, "best_us": 1000.0},
               "rows": {"default": row(150.0, 140.0, 160.0, tasks_us=136.0, estimated_us=153.0),
                        "strict fp32": row(200.0, tuned_seconds=15, tasks_us=206.0)}}
     return result | changes
 
 
-def kernels_result(part, kernels, peers):
+def kernels_result(part, kernels, baselines):
     return {"part": part, "finished": True, "when": "2026-01-02 03:04", "build": "b1",
             "rows": {name: row(*samples, schedule="direct/tile") for name, samples in kernels.items()},
-            "peer": {"kernels": {name: {"variants": {"nhwc fused": best}, "best_us": best} for name, best in peers.items()}}}
+            "baseline": {"kernels": {name: {"variants": {"nhwc fused": best}, "best_us": best} for name, best in baselines.items()}}}
 
 
 class TableTest(unittest.TestCase):
@@ -31,9 +31,9 @@ class TableTest(unittest.TestCase):
             ["ResNet-18", "40 s", "150.0 us", "1000.0 us", "0.150", "-9.3%", "+2.0%", "PyTorch nhwc, 35 trials/s"],
             ["ResNet-18, strict fp32", "15 s", "200.0 us", "1000.0 us", "0.200", "+3.0%", "", "PyTorch nhwc, 35 trials/s"]])
 
-    def test_without_peers_there_is_no_ratio(self):
-        first = table.rows_of("resnet-50", network_result(peer={}))[0]
-        self.assertEqual((first.ours, first.peer, first.ratio), ("150.0 us", "", ""))
+    def test_without_baselines_there_is_no_ratio(self):
+        first = table.rows_of("resnet-50", network_result(baseline={}))[0]
+        self.assertEqual((first.ours, first.baseline, first.ratio), ("150.0 us", "", ""))
 
     def test_a_wrong_output_is_never_right(self):
         result = network_result(rows={"default": row(1.0, against_torch=WRONG), "strict fp32": row(1.0, check=WRONG)})
@@ -52,20 +52,20 @@ class TableTest(unittest.TestCase):
         self.assertFalse(table.is_right(failed) or table.is_right(cut))
         self.assertEqual(table.rows_of("resnet-50", {}), [])
 
-    def test_a_peer_that_was_not_compiled_in_time_is_told(self):
-        rows = table.rows_of("resnet-18", network_result(compile_failed="the peer's `compiled resnet18` was not done in 120 s"))
+    def test_a_baseline_that_was_not_compiled_in_time_is_told(self):
+        rows = table.rows_of("resnet-18", network_result(compile_failed="the baseline's `compiled resnet18` was not done in 120 s"))
         self.assertEqual((rows[-1].work, rows[-1].note),
-                         ("resnet-18: torch.compile", "the peer's `compiled resnet18` was not done in 120 s"))
+                         ("resnet-18: torch.compile", "the baseline's `compiled resnet18` was not done in 120 s"))
 
     def test_kernels_have_a_row_each_and_their_geometric_mean(self):
         result = kernels_result("convs", {"a": [2.0, 3.0, 1.0], "b": [8.0]}, {"a": 20.0, "b": 10.0})
         rows = table.rows_of("convs", result)
-        self.assertEqual([(r.work, r.ours, r.peer, r.ratio) for r in rows], [
+        self.assertEqual([(r.work, r.ours, r.baseline, r.ratio) for r in rows], [
             ("a", "2.0 us", "20.0 us", "0.100"), ("b", "8.0 us", "10.0 us", "0.800"),
             ("convs: geometric mean of 2", "", "", "0.283")])
         self.assertEqual(rows[0].note, "PyTorch nhwc fused, direct/tile, 35 trials/s")
 
-    def test_each_form_of_gemm_is_compared_with_the_same_peer(self):
+    def test_each_form_of_gemm_is_compared_with_the_same_baseline(self):
         result = kernels_result("gemm", dict.fromkeys(cases.GEMM_MODES, [130.0]), {cases.GEMM.name: 200.0})
         self.assertEqual([(r.work, r.ratio) for r in table.rows_of("gemm", result)], [
             ("GEMM 4096^3", "0.650"), ("GEMM 4096^3, without Strassen", "0.650"), ("GEMM 4096^3, strict fp32", "0.650"),

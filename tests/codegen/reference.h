@@ -196,10 +196,10 @@ class ReferenceThread {
     return AsTensorFloat(rounded);
   }
   // What of a factor tensor cores do not see, rounded to TensorFloat-32 itself.
-  static double SmallPart(double value) { return Rounded(static_cast<float>(value) - AsTensorFloat(value)); }
-  // A product as the kernels make it, of three on tensor cores: all but that of the small parts.
+  static double LowPart(double value) { return Rounded(static_cast<float>(value) - AsTensorFloat(value)); }
+  // A product as the kernels make it, of three on tensor cores: all but that of the low parts.
   static double ThreeProducts(double a, double b) {
-    return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
+    return LowPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * LowPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
   }
 
   // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g; m16n8k16:
@@ -229,7 +229,7 @@ class ReferenceThread {
   void FactorParts(const StmtNode& s) {
     for (int64_t i = 0; i < s.extent; ++i) {
       const double whole = memory.at(s.value->buffer)->at(Int(s.value->args[0]) + i);
-      memory.at(s.buffer)->at(Int(s.index) + i) = s.part == FactorPart::kSmall ? SmallPart(whole) : Rounded(whole);
+      memory.at(s.buffer)->at(Int(s.index) + i) = s.part == FactorPart::kLow ? LowPart(whole) : Rounded(whole);
     }
   }
 

@@ -17,7 +17,7 @@ namespace {
 using namespace diapason::testing;
 
 constexpr int64_t kK = 8, kColumns = 8;
-// Of a sum of 8 products of factors below 1 when only the products of the small parts are left out; and less than what
+// Of a sum of 8 products of factors below 1 when only the products of the low parts are left out; and less than what
 // it would be off by if the low 13 bits were read, and so counted twice, or rounded.
 constexpr double kPrecise = 8.0 / (1 << 18), kTwice = 8.0 / (1 << 16);
 
@@ -66,7 +66,7 @@ KernelFunc ProductByWarpgroup() {
   const Expr place = Add(Mul(FloorDiv(k, 4), I(kStride)), Mad(n, 4, FloorMod(k, 4)));
   std::vector<Stmt> steps = {MakeIf(
       Lt(t, I(kK * kColumns)),
-      MakeSeq({MakeStore(11, place, At(1, t)), MakeFactorParts(FactorPart::kSmall, 12, place, 1, At(11, place))}))};
+      MakeSeq({MakeStore(11, place, At(1, t)), MakeFactorParts(FactorPart::kLow, 12, place, 1, At(11, place))}))};
   std::vector<Expr> operands;
   for (int i = 0; i < 4; ++i) {
     steps.push_back(MakeStore(13, I(i), At(0, Mad(Add(rows, Add(g, I(i % 2 * 8))), kK, Add(q, I(i / 2 * 4))))));
@@ -75,7 +75,7 @@ KernelFunc ProductByWarpgroup() {
   for (int i = 0; i < 4; ++i) operands.push_back(At(14, I(i)));
   operands.push_back(At(11, I(0)));
   operands.push_back(At(12, I(0)));
-  steps.insert(steps.end(), {MakeFactorParts(FactorPart::kSmall, 14, I(0), 4, At(13, I(0))),
+  steps.insert(steps.end(), {MakeFactorParts(FactorPart::kLow, 14, I(0), 4, At(13, I(0))),
                              MakeGroupSync(GroupSync::kPublish), MakeBarrier(), MakeGroupSync(GroupSync::kBegin),
                              MakeGroupMma({.tensor = TensorMode::kGroupThreeTf32,
                                            .buffer = 10,
@@ -88,9 +88,9 @@ KernelFunc ProductByWarpgroup() {
   for (int i = 0; i < 4; ++i)
     steps.push_back(MakeStore(2, Mad(Add(rows, Add(g, I(i / 2 * 8))), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));
   Stmt body = MakeSeq(steps);
-  for (const auto& [id, name] : {std::pair{10, "sums"}, std::pair{13, "rows"}, std::pair{14, "rows_small"}})
+  for (const auto& [id, name] : {std::pair{10, "sums"}, std::pair{13, "rows"}, std::pair{14, "rows_low"}})
     body = MakeAlloc(Scoped(id, name, 4, Scope::kLocal), body);
-  for (const auto& [id, name] : {std::pair{11, "columns"}, std::pair{12, "columns_small"}}) {
+  for (const auto& [id, name] : {std::pair{11, "columns"}, std::pair{12, "columns_low"}}) {
     BufferDecl decl = Scoped(id, name, kK * kColumns, Scope::kShared);
     decl.alignment = 128;
     body = MakeAlloc(decl, body);
@@ -123,10 +123,10 @@ class TensorCores : public ::testing::TestWithParam<bool> {
         b_(Factors(kK * kColumns, 2)),
         exact_(Multiply(a_, b_, [](double a, double b) { return a * b; })) {}
 
-  // What the device would make if its products read more than 19 bits: small parts are then counted twice.
+  // What the device would make if its products read more than 19 bits: low parts are then counted twice.
   static double WithAllBits(double a, double b) {
-    const auto small = [](double x) { return x - FloatOf(BitsOf(static_cast<float>(x)) & 0xffffe000u); };
-    return small(a) * b + a * small(b) + a * b;
+    const auto low = [](double x) { return x - FloatOf(BitsOf(static_cast<float>(x)) & 0xffffe000u); };
+    return low(a) * b + a * low(b) + a * b;
   }
   // Or if it rounded them.
   static double Rounded(double a, double b) {
@@ -184,7 +184,7 @@ TEST(TensorCoreProduct, HasTheSameBitsWhateverTheLowBitsOfFactorsAre) {
   const auto device = OpenDevice(target);
   target.arch = device.ok() ? (*device)->facts().arch : "sm_90";
   Helpers helpers(Dialect::kCuda);
-  helpers.Use("small_part");
+  helpers.Use("low_part");
   helpers.Use("add_three_tf32");
   Program program;
   program.target = target;

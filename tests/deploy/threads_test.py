@@ -54,6 +54,14 @@ class ThreadsTest(unittest.TestCase):
         self.assertIn("scheduler/counter.cc:6:7: error: writing variable 'count_' requires holding mutex 'mutex_' exclusively", run.stderr)
         self.assertIn("lock what guards these members, or say that the caller holds it (base/mutex.h)", run.stderr)
 
+    def test_mutexes_that_clang_does_not_check_are_named(self):
+        good = self.write("scheduler/counter.cc", "diapason::MutexLock lock(mutex_);")
+        (self.root / "scheduler/queue.h").write_text("#include <mutex>\nstd::mutex mutex;\n", encoding="utf-8")
+        (self.root / "tests/queue.cc").write_text("std::mutex mutex;\n", encoding="utf-8")
+        run = self.check(good)
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual(run.stderr, "scheduler/queue.h:2 uses std::mutex: use Mutex and CondVar of base/mutex.h, which clang checks\n")
+
     def test_sources_compiled_as_one_are_looked_into(self):
         self.write("scheduler/counter.h", "")
         source = self.root / "scheduler/count.cc"

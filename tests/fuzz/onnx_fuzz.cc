@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "compiler/graph/builtin.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/onnx/input_shapes.h"
 #include "compiler/graph/onnx/read_model.h"
@@ -101,9 +101,9 @@ ModelOptions RoomForRows(const std::string& bytes) {
 std::string CutsSeed() {
   ModelOptions options;
   options.extra["image"] = "32";
-  v1::ImportedCuts cuts;
-  ToProto(FindCuts(LoadOptimized("squeezenet_v1.1", options).value()).value(), cuts);
-  return cuts.SerializeAsString();
+  v1::ImportedFusionChoices fusion;
+  ToProto(FindFusionChoices(LoadOptimized("squeezenet_v1.1", options).value()).value(), fusion);
+  return fusion.SerializeAsString();
 }
 
 std::vector<std::string> FuzzSeeds() {
@@ -122,15 +122,15 @@ void TryModel(const std::string& bytes, const ModelOptions& options) {
   FUZZ_EXPECT(network->Validate().ok());
   if (!Optimize(*network, {}).ok()) return;
   FUZZ_EXPECT(network->Validate().ok());
-  const absl::StatusOr<Cuts> cuts = FindCuts(*network);
-  if (!cuts.ok()) return;
+  const absl::StatusOr<FusionChoices> fusion = FindFusionChoices(*network);
+  if (!fusion.ok()) return;
   // As from the process that reads models.
-  v1::ImportedCuts sent;
-  ToProto(*cuts, sent);
-  const absl::StatusOr<Cuts> received = FromProto(sent);
-  FUZZ_EXPECT(received.ok() && received->partition.tasks.size() == cuts->partition.tasks.size());
-  for (size_t t = 0; t < cuts->partition.tasks.size(); ++t) {
-    FUZZ_EXPECT(received->partition.tasks[t].workload_key == cuts->partition.tasks[t].workload_key);
+  v1::ImportedFusionChoices sent;
+  ToProto(*fusion, sent);
+  const absl::StatusOr<FusionChoices> received = FromProto(sent);
+  FUZZ_EXPECT(received.ok() && received->partition.tasks.size() == fusion->partition.tasks.size());
+  for (size_t t = 0; t < fusion->partition.tasks.size(); ++t) {
+    FUZZ_EXPECT(received->partition.tasks[t].workload_key == fusion->partition.tasks[t].workload_key);
     (void)CheckAccesses(received->partition.tasks[t].dag);
   }
 }
@@ -140,7 +140,7 @@ void TryModel(const std::string& bytes, const ModelOptions& options) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace diapason;
   // From a process that a model has taken over.
-  if (v1::ImportedCuts cuts; cuts.ParseFromArray(data, static_cast<int>(size))) (void)FromProto(cuts);
+  if (v1::ImportedFusionChoices fusion; fusion.ParseFromArray(data, static_cast<int>(size))) (void)FromProto(fusion);
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   TryModel(bytes, {});
   if (const ModelOptions with_room = RoomForRows(bytes); !with_room.dims.empty()) TryModel(bytes, with_room);

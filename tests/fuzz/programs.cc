@@ -48,9 +48,9 @@ ComputeDag Softmax() {
 
 std::vector<int32_t> ByLot(const Space& space, std::mt19937& random) {
   std::vector<int32_t> configuration = space.Default(), domain;
-  for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, configuration, &domain);
-    configuration[hole] = domain[random() % domain.size()];
+  for (int parameter = 0; parameter < space.size(); ++parameter) {
+    space.Domain(parameter, configuration, &domain);
+    configuration[parameter] = domain[random() % domain.size()];
   }
   space.Clamp(0, absl::MakeSpan(configuration));
   return configuration;

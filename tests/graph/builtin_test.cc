@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/graph/passes.h"
@@ -118,9 +118,9 @@ TEST(Builtin, TasksOfAllNetworksReadWhatIsThere) {
       ModelOptions options;
       options.layout = layout;
       options.extra = FewWeights(network);
-      const Cuts cuts = FindCuts(LoadOptimized(network.name, options).value()).value();
-      EXPECT_FALSE(cuts.partition.tasks.empty());
-      for (const Task& task : cuts.partition.tasks)
+      const FusionChoices fusion = FindFusionChoices(LoadOptimized(network.name, options).value()).value();
+      EXPECT_FALSE(fusion.partition.tasks.empty());
+      for (const Task& task : fusion.partition.tasks)
         EXPECT_EQ(CheckAccesses(ParseDag(SerializeDag(task.dag)).value()), absl::OkStatus())
             << network.name << " " << task.name;
     }

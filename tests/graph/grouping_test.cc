@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "testing.h"
 
 namespace diapason {
@@ -331,11 +331,11 @@ TEST(Attention, ReadsRepeatedHeadsWhereTheyAre) {
 
 TEST(Attention, CompetesWithItsThreeKernels) {
   const Network n = AttentionOf({});
-  const Cuts cuts = FindCuts(n).value();
-  ASSERT_EQ(cuts.boundaries.size(), 1u);
-  ASSERT_EQ(cuts.boundaries[0].ways.size(), 2u);
-  EXPECT_EQ(cuts.boundaries[0].ways[1].name, "matmul apart");
-  const Partition apart = PartitionAs(n, cuts, {1}).value();
+  const FusionChoices fusion = FindFusionChoices(n).value();
+  ASSERT_EQ(fusion.choice_points.size(), 1u);
+  ASSERT_EQ(fusion.choice_points[0].alternatives.size(), 2u);
+  EXPECT_EQ(fusion.choice_points[0].alternatives[1].name, "matmul apart");
+  const Partition apart = PartitionAs(n, fusion, {1}).value();
   std::vector<std::string> names;
   for (const Subgraph& subgraph : apart.subgraphs) names.push_back(apart.tasks[subgraph.task].name);
   EXPECT_EQ(std::count(names.begin(), names.end(), "softmax_2x5x6"), 1);

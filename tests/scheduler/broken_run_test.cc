@@ -144,7 +144,8 @@ class BrokenRunTest : public testing::Test {
     FakeSpace::Options a, b, small;
     a.name = "direct/a", a.scale = 2e-4, a.seed = 11;
     b.name = "gemm/b", b.scale = 1e-4, b.seed = 12;
-    small.name = "direct/small", small.holes = 3, small.choices = 4, small.scale = 3e-4, small.seed = 13;  // is listed
+    small.name = "direct/small", small.parameters = 3, small.choices = 4, small.scale = 3e-4,
+    small.seed = 13;  // is listed
     return {{"first", 1, {a, b}}, {"second", 3, {b, small}}};
   }
   // Runs to the end with the files of that folder; `at_moment`: as PacedMeasurer's.

@@ -19,10 +19,10 @@ std::unique_ptr<TaskSpace> SpaceOf(const std::vector<FakeSpace::Options>& option
 
 const FakeSpace& Fake(const TaskSpace& space, int i) { return static_cast<const FakeSpace&>(space.space(i)); }
 
-FakeSpace::Options Named(const std::string& name, int holes = 8, int choices = 8) {
+FakeSpace::Options Named(const std::string& name, int parameters = 8, int choices = 8) {
   FakeSpace::Options options;
   options.name = name;
-  options.holes = holes;
+  options.parameters = parameters;
   options.choices = choices;
   return options;
 }

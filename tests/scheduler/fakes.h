@@ -28,39 +28,39 @@
 
 namespace diapason {
 
-// Holes hold powers of two; the product of the first two is limited, as threads of a block are. The time of a candidate
-// grows with the squared distance of each hole from a place of its own, more steeply for some than for others; the
-// analytic estimate sees only the first half of the holes. Two neighbouring holes work together.
+// Parameters hold powers of two; the product of the first two is limited, as threads of a block are. The time of a
+// candidate grows with the squared distance of each parameter from a place of its own, more steeply for some than for
+// others; the analytic estimate sees only the first half of the parameters. Two neighbouring parameters work together.
 class FakeSpace : public Space {
  public:
   struct Options {
     std::string name = "direct/fake";
-    int holes = 8;
-    int choices = 8;         // of each hole: 1, 2, 4, ...
+    int parameters = 8;
+    int choices = 8;         // of each parameter: 1, 2, 4, ...
     int64_t limit = 1 << 7;  // of the product of the first two
     double scale = 1e-4;     // seconds of the best candidate
     uint64_t seed = 1;       // where the best candidate lies
-    bool external = false;   // of a library: all its candidates that differ in the first hole alone are required
+    bool external = false;   // of a library: all its candidates that differ in the first parameter alone are required
   };
   explicit FakeSpace(Options options) : options_(std::move(options)) {
     Random random(options_.seed, 77);
-    for (int i = 0; i < options_.holes; ++i) {
+    for (int i = 0; i < options_.parameters; ++i) {
       // The first two within their limit.
       best_.push_back(static_cast<int>(random.Below(i < 2 ? std::max(1, options_.choices / 2) : options_.choices)));
       steepness_.push_back(0.02 + 0.1 * random.Uniform());
-      names_.push_back(absl::StrCat("hole", i));
+      names_.push_back(absl::StrCat("parameter", i));
     }
   }
 
   const std::string& name() const override { return options_.name; }
   const DagRewrite& rewrite() const override { return rewrite_; }
-  int size() const override { return options_.holes; }
-  const std::string& hole_name(int hole) const override { return names_[hole]; }
+  int size() const override { return options_.parameters; }
+  const std::string& parameter_name(int parameter) const override { return names_[parameter]; }
 
-  void Domain(int hole, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override {
+  void Domain(int parameter, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const override {
     values->clear();
     for (int i = 0; i < options_.choices; ++i)
-      if (hole != 1 || (int64_t{1} << i) * configuration[0] <= options_.limit || i == 0) values->push_back(1 << i);
+      if (parameter != 1 || (int64_t{1} << i) * configuration[0] <= options_.limit || i == 0) values->push_back(1 << i);
   }
   void Clamp(int first, absl::Span<int32_t> configuration) const override {
     if (first > 1 || size() < 2) return;
@@ -77,7 +77,7 @@ class FakeSpace : public Space {
   Schedule Instantiate(absl::Span<const int32_t> configuration) const override {
     return {rewrite_, options_.name, {}, {configuration.begin(), configuration.end()}};
   }
-  std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.holes, 1); }
+  std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.parameters, 1); }
 
   bool external() const override { return options_.external; }
   std::vector<std::vector<int32_t>> Priors() const override {
@@ -93,9 +93,9 @@ class FakeSpace : public Space {
   double BestSeconds() const { return options_.scale; }
 
  private:
-  double Cost(absl::Span<const int32_t> configuration, int holes) const {
+  double Cost(absl::Span<const int32_t> configuration, int parameters) const {
     double cost = 1, before = 0;
-    for (int i = 0; i < holes; ++i) {
+    for (int i = 0; i < parameters; ++i) {
       const double distance = std::log2(configuration[i]) - best_[i];
       cost += steepness_[i] * distance * distance + 0.03 * std::abs(distance * before);
       before = distance;

@@ -33,10 +33,10 @@ const std::vector<NetworkChoice> kChoice = {{"a", {{{1, 2}}, {{2, 1}, {3, 1}}}}}
 TEST(Objective, CountsTheWayOfLeastTime) {
   const Objective sum = Objective::Parse("sum", kChoiceWeights, kChoice).value();
   EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 5}), 1 + 13);
-  EXPECT_EQ(sum.BestWays({1, 10, 8, 5}), std::vector<int>{1});
+  EXPECT_EQ(sum.BestAlternatives({1, 10, 8, 5}), std::vector<int>{1});
   EXPECT_DOUBLE_EQ(sum.Weight(1, {1, 10, 8, 5}), 0);
   EXPECT_DOUBLE_EQ(sum.Weight(2, {1, 10, 8, 5}), 1);
-  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 0}), 1 + 20) << "a way without a time for each task does not count";
+  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 0}), 1 + 20) << "a alternative without a time for each task does not count";
   EXPECT_DOUBLE_EQ(sum.Value({1, 10, 15, 4.9}), 1 + 20) << "hardly faster is not worth another alternative";
   EXPECT_FALSE(sum.IsOptional(0) || sum.IsOptional(1));
   EXPECT_TRUE(sum.IsOptional(2) && sum.IsOptional(3));

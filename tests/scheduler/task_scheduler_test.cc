@@ -327,7 +327,7 @@ TEST(TaskScheduler, AWayThatIsClearlyBehindGetsNoMoreThanItsFirstRounds) {
   EXPECT_EQ(f.scheduler->task_trials(2), 10);
   EXPECT_EQ(f.scheduler->task_trials(3), 10);
   EXPECT_EQ(f.scheduler->trials(), 600);
-  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{0});
+  EXPECT_EQ(f.scheduler->BestAlternatives(), std::vector<int>{0});
   EXPECT_DOUBLE_EQ(*f.scheduler->Value(), f.best[0] + f.best[1]);
 }
 
@@ -341,7 +341,7 @@ TEST(TaskScheduler, AWayThatIsALittleBehindGetsNoMoreThanAShareOfTheTrials) {
   }
   f.RunAll();
   EXPECT_EQ(f.scheduler->trials(), 800);
-  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{0});
+  EXPECT_EQ(f.scheduler->BestAlternatives(), std::vector<int>{0});
   const int64_t tried = f.scheduler->task_trials(2) + f.scheduler->task_trials(3);
   EXPECT_GT(tried, 20);
   EXPECT_LE(tried, 800 / 8);
@@ -351,7 +351,7 @@ TEST(TaskScheduler, AWayThatWinsGetsTheTrialsInsteadOfTheUsualOne) {
   Fixture f = WithAnotherWay(0.1e-3, 600);
   f.curves[1].start = f.curves[1].floor = 20e-3;
   f.RunAll();
-  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{1});
+  EXPECT_EQ(f.scheduler->BestAlternatives(), std::vector<int>{1});
   EXPECT_DOUBLE_EQ(f.scheduler->Weight(1), 0);
   EXPECT_DOUBLE_EQ(f.scheduler->Weight(2), 1);
   EXPECT_GT(f.scheduler->task_trials(2), 30);

@@ -15,12 +15,12 @@
 namespace diapason {
 namespace {
 
-FakeSpace::Options Spec(const std::string& name, double scale, uint64_t seed, int holes = 8, int choices = 8) {
+FakeSpace::Options Spec(const std::string& name, double scale, uint64_t seed, int parameters = 8, int choices = 8) {
   FakeSpace::Options options;
   options.name = name;
   options.scale = scale;
   options.seed = seed;
-  options.holes = holes;
+  options.parameters = parameters;
   options.choices = choices;
   return options;
 }
@@ -572,7 +572,7 @@ TEST_F(TunerTest, ARacedOutCandidateIsNeverTheBestWhileThereIsAContender) {
 TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  // Whatever has a 4 or more in hole 3 looks fast and is wrong.
+  // Whatever has a 4 or more in parameter 3 looks fast and is wrong.
   measurer.set_script(
       [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
         const bool wrong = schedule.configuration[3] >= 4;

@@ -12,14 +12,14 @@ namespace {
 
 bool InDomains(const Space& space, const std::vector<int32_t>& configuration) {
   std::vector<int32_t> values;
-  for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, configuration, &values);
-    if (std::find(values.begin(), values.end(), configuration[hole]) == values.end()) return false;
+  for (int parameter = 0; parameter < space.size(); ++parameter) {
+    space.Domain(parameter, configuration, &values);
+    if (std::find(values.begin(), values.end(), configuration[parameter]) == values.end()) return false;
   }
   return true;
 }
 
-TEST(Variation, SamplesReachEveryValueOfEachHole) {
+TEST(Variation, SamplesReachEveryValueOfEachParameter) {
   const FakeSpace space({});
   Random random(1);
   std::vector<int32_t> configuration(space.size()), values;
@@ -27,12 +27,12 @@ TEST(Variation, SamplesReachEveryValueOfEachHole) {
   for (int i = 0; i < 500; ++i) {
     SampleConfiguration(space, &random, absl::MakeSpan(configuration), &values);
     EXPECT_TRUE(InDomains(space, configuration));
-    for (int hole = 0; hole < space.size(); ++hole) seen[hole].insert(configuration[hole]);
+    for (int parameter = 0; parameter < space.size(); ++parameter) seen[parameter].insert(configuration[parameter]);
   }
-  for (const auto& of_hole : seen) EXPECT_EQ(of_hole.size(), 8u);
+  for (const auto& of_parameter : seen) EXPECT_EQ(of_parameter.size(), 8u);
 }
 
-TEST(Variation, MutationChangesOneHoleAndStaysLegal) {
+TEST(Variation, MutationChangesOneParameterAndStaysLegal) {
   const FakeSpace space({});
   Random random(2);
   std::vector<int32_t> configuration(space.size()), values;
@@ -42,9 +42,10 @@ TEST(Variation, MutationChangesOneHoleAndStaysLegal) {
     ASSERT_TRUE(Mutate(space, &random, absl::MakeSpan(configuration), &values));
     EXPECT_TRUE(InDomains(space, configuration));
     int changed = 0;
-    for (int hole = 0; hole < space.size(); ++hole) changed += before[hole] != configuration[hole] ? 1 : 0;
+    for (int parameter = 0; parameter < space.size(); ++parameter)
+      changed += before[parameter] != configuration[parameter] ? 1 : 0;
     EXPECT_GE(changed, 1);
-    EXPECT_LE(changed, 2);  // hole 1 follows hole 0 when the product would be too large
+    EXPECT_LE(changed, 2);  // parameter 1 follows parameter 0 when the product would be too large
   }
 }
 
@@ -52,7 +53,7 @@ TEST(Variation, MutationGivesUpWhereNothingCanChange) {
   FakeSpace::Options options;
   options.choices = 1;
   const FakeSpace fixed(options);
-  options.holes = 0;
+  options.parameters = 0;
   const FakeSpace empty(options);
   Random random(3);
   std::vector<int32_t> configuration = fixed.Default(), none, values;
@@ -61,7 +62,7 @@ TEST(Variation, MutationGivesUpWhereNothingCanChange) {
   EXPECT_EQ(configuration, fixed.Default());
 }
 
-TEST(Variation, CrossoverTakesHolesOfBothParents) {
+TEST(Variation, CrossoverTakesParametersOfBothParents) {
   FakeSpace::Options options;
   options.limit = 1 << 20;  // nothing to clamp
   const FakeSpace space(options);
@@ -90,7 +91,7 @@ TEST(Variation, CrossoverClampsWhatDoesNotFitTogether) {
 
 TEST(Variation, EnumerationIsCompleteOrRefused) {
   FakeSpace::Options options;
-  options.holes = 3;
+  options.parameters = 3;
   options.choices = 4;
   options.limit = 8;  // 10 of the 16 pairs
   const FakeSpace space(options);
@@ -103,9 +104,9 @@ TEST(Variation, EnumerationIsCompleteOrRefused) {
   EXPECT_FALSE(Enumerate(space, 39, &all));
 }
 
-TEST(Variation, ASpaceWithoutHolesHasOneCandidate) {
+TEST(Variation, ASpaceWithoutParametersHasOneCandidate) {
   FakeSpace::Options options;
-  options.holes = 0;
+  options.parameters = 0;
   std::vector<int32_t> all;
   EXPECT_TRUE(Enumerate(FakeSpace(options), 1, &all));
   EXPECT_TRUE(all.empty());

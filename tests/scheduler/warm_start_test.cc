@@ -30,8 +30,8 @@ std::unique_ptr<TaskSpace> Spaces() {
   FakeSpace::Options a, b;
   a.name = "direct/a";
   b.name = "gemm/b";
-  a.holes = 3;
-  b.holes = 2;
+  a.parameters = 3;
+  b.parameters = 2;
   std::vector<std::unique_ptr<Space>> spaces;
   for (const auto& options : {a, b}) spaces.push_back(std::make_unique<FakeSpace>(options));
   return std::make_unique<TaskSpace>(FakeDag(8), std::move(spaces));
@@ -93,7 +93,7 @@ TEST(WarmStart, ItsOwnWorkloadComesBeforeOthersOfTheSameShape) {
 
 TEST(WarmStart, ConfigurationsArePutIntoTheDomainsOfTheTask) {
   const TaskShape here{"k", {5}};
-  // The first two holes may have a product of 128 at most.
+  // The first two parameters may have a product of 128 at most.
   EXPECT_THAT(Pairs(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {64, 64, 2}}}}}, "own")),
               ElementsAre(std::pair(0, std::vector<int32_t>{64, 2, 2})));
   EXPECT_THAT(

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/base/config.h"
-#include "compiler/graph/cuts.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/tensor/serialize.h"
 
 namespace diapason {
@@ -18,7 +18,7 @@ TEST(ImportModel, GivesWhatTheProcessFound) {
   ModelOptions options;
   options.extra["image"] = "64";
   const Network network = LoadOptimized("squeezenet_v1.1", options).value();
-  const Cuts cuts = FindCuts(network).value();
+  const FusionChoices fusion = FindFusionChoices(network).value();
   const auto imported = ImportModel({"squeezenet_v1.1", options, {}, /*with_network=*/true, nullptr});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(imported->network.ToString(), network.ToString());
@@ -27,41 +27,42 @@ TEST(ImportModel, GivesWhatTheProcessFound) {
     if (!network.tensors[t].constant()) continue;
     EXPECT_EQ(imported->network.tensors[t].data->data, network.tensors[t].data->data);
   }
-  ASSERT_EQ(imported->cuts.partition.tasks.size(), cuts.partition.tasks.size());
-  for (size_t t = 0; t < cuts.partition.tasks.size(); ++t) {
-    const Task &got = imported->cuts.partition.tasks[t], &want = cuts.partition.tasks[t];
+  ASSERT_EQ(imported->fusion.partition.tasks.size(), fusion.partition.tasks.size());
+  for (size_t t = 0; t < fusion.partition.tasks.size(); ++t) {
+    const Task &got = imported->fusion.partition.tasks[t], &want = fusion.partition.tasks[t];
     EXPECT_EQ(got.name, want.name);
     EXPECT_EQ(got.weight, want.weight);
     EXPECT_EQ(got.workload_key, want.workload_key);
     EXPECT_EQ(SerializeDag(got.dag), SerializeDag(want.dag));
   }
-  EXPECT_EQ(imported->cuts.usual, cuts.usual);
-  EXPECT_EQ(imported->cuts.usual_tasks, cuts.usual_tasks);
-  EXPECT_EQ(imported->cuts.worthwhile_tasks, cuts.worthwhile_tasks);
-  EXPECT_EQ(imported->cuts.fixed, cuts.fixed);
-  ASSERT_EQ(imported->cuts.boundaries.size(), cuts.boundaries.size());
-  EXPECT_GT(cuts.boundaries.size(), 0u);
-  for (size_t b = 0; b < cuts.boundaries.size(); ++b) {
-    ASSERT_EQ(imported->cuts.boundaries[b].ways.size(), cuts.boundaries[b].ways.size());
-    for (size_t w = 0; w < cuts.boundaries[b].ways.size(); ++w) {
-      const CutWay &got = imported->cuts.boundaries[b].ways[w], &want = cuts.boundaries[b].ways[w];
+  EXPECT_EQ(imported->fusion.default_modes, fusion.default_modes);
+  EXPECT_EQ(imported->fusion.default_tasks, fusion.default_tasks);
+  EXPECT_EQ(imported->fusion.worthwhile_tasks, fusion.worthwhile_tasks);
+  EXPECT_EQ(imported->fusion.fixed, fusion.fixed);
+  ASSERT_EQ(imported->fusion.choice_points.size(), fusion.choice_points.size());
+  EXPECT_GT(fusion.choice_points.size(), 0u);
+  for (size_t b = 0; b < fusion.choice_points.size(); ++b) {
+    ASSERT_EQ(imported->fusion.choice_points[b].alternatives.size(), fusion.choice_points[b].alternatives.size());
+    for (size_t w = 0; w < fusion.choice_points[b].alternatives.size(); ++w) {
+      const FusionAlternative &got = imported->fusion.choice_points[b].alternatives[w],
+                              &want = fusion.choice_points[b].alternatives[w];
       EXPECT_EQ(got.name, want.name);
-      EXPECT_EQ(got.ways, want.ways);
+      EXPECT_EQ(got.modes, want.modes);
       EXPECT_EQ(got.tasks, want.tasks);
       EXPECT_EQ(got.writes_in_place, want.writes_in_place);
     }
   }
   // The choice is the caller's.
-  const std::vector<int> last(cuts.boundaries.size(), 1);
-  EXPECT_EQ(PartitionAs(imported->network, imported->cuts, last)->tasks.size(),
-            PartitionAs(network, cuts, last)->tasks.size());
+  const std::vector<int> last(fusion.choice_points.size(), 1);
+  EXPECT_EQ(PartitionAs(imported->network, imported->fusion, last)->tasks.size(),
+            PartitionAs(network, fusion, last)->tasks.size());
 }
 
 TEST(ImportModel, TheNetworkComesOnlyWhenAskedFor) {
   const auto imported = ImportModel({"gemm", {}, {}, false, nullptr});
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_THAT(imported->network.tensors, IsEmpty());
-  EXPECT_EQ(imported->cuts.partition.tasks.size(), 1u);
+  EXPECT_EQ(imported->fusion.partition.tasks.size(), 1u);
 }
 
 TEST(ImportModel, ErrorsAreThoseOfTheImport) {

@@ -30,12 +30,12 @@ Network Chain(int tasks) {
 class FakeShelf : public RecordShelf {
  public:
   // `each` records of every workload, with ids 100 * (1 + position of the task) + 1, 2, ..., the fastest first.
-  FakeShelf(const Cuts& cuts, int each) {
-    for (size_t t = 0; t < cuts.partition.tasks.size(); ++t) {
+  FakeShelf(const FusionChoices& fusion, int each) {
+    for (size_t t = 0; t < fusion.partition.tasks.size(); ++t) {
       for (int i = 0; i < each; ++i) {
         TuningRecord record;
         record.id = static_cast<int64_t>(100 * (1 + t) + 1 + i);
-        record.workload_key = cuts.partition.tasks[t].workload_key;
+        record.workload_key = fusion.partition.tasks[t].workload_key;
         record.task_name = absl::StrCat("task", t);
         record.outcome = Timing{{1e-6 * (1 + i)}, 1};
         record.verified = Verified::kOk;
@@ -109,12 +109,12 @@ class NetworkCheckTest : public ::testing::Test {
  protected:
   void SetUp() override {
     network_ = Chain(6);
-    cuts_ = FindCuts(network_).value();
-    ASSERT_EQ(cuts_.partition.tasks.size(), 6u);
-    shelf_ = std::make_unique<FakeShelf>(cuts_, 3);
+    fusion_ = FindFusionChoices(network_).value();
+    ASSERT_EQ(fusion_.partition.tasks.size(), 6u);
+    shelf_ = std::make_unique<FakeShelf>(fusion_, 3);
   }
   NetworkCheckReport Check() {
-    absl::StatusOr<NetworkCheckReport> report = CheckNetwork(network_, cuts_, *shelf_, judge_);
+    absl::StatusOr<NetworkCheckReport> report = CheckNetwork(network_, fusion_, *shelf_, judge_);
     EXPECT_TRUE(report.ok()) << report.status();
     return report.ok() ? *std::move(report) : NetworkCheckReport{};
   }
@@ -125,7 +125,7 @@ class NetworkCheckTest : public ::testing::Test {
   }
 
   Network network_;
-  Cuts cuts_;
+  FusionChoices fusion_;
   std::unique_ptr<FakeShelf> shelf_;
   FakeJudge judge_;
 };
@@ -228,7 +228,7 @@ TEST_F(NetworkCheckTest, AWrongResultThatDoesNotComeAgainMarksNoneAndIsNoSuccess
 TEST_F(NetworkCheckTest, ARunThatWasCutOffOnceIsNoEvidence) {
   judge_.wrong_once_at = 0;
   judge_.compared = false;
-  EXPECT_EQ(CheckNetwork(network_, cuts_, *shelf_, judge_).status(),
+  EXPECT_EQ(CheckNetwork(network_, fusion_, *shelf_, judge_).status(),
             absl::UnavailableError("the network could not be run once and ran another time (chance)"));
 }
 

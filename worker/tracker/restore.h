@@ -1,4 +1,4 @@
-// How a tracker resumes from what an earlier one stored.
+// Restores the state of a tracker from its store, and takes a snapshot of it.
 #pragma once
 
 #include "worker/tracker/journal.h"
@@ -20,10 +20,10 @@ struct RestoredParts {
   const Trials& trials;
 };
 
-// Queues, sessions and leases live on, with the full time of their deadlines. What fits no longer is left out, and a
-// session whose devices cannot be as they say is erased. REQUIRES: the parts are empty.
+// Queues, sessions and leases continue, with the full time of their deadlines. What no longer fits is left out, and a
+// session whose description of its devices is not valid is erased. REQUIRES: the parts are empty.
 void Restore(TrackerState state, const RestoredParts& parts);
-// All that is to be stored.
+// The state to be stored.
 TrackerState Snapshot(const Queues& queues, const Sessions& sessions);
 
 }  // namespace diapason::tracker

@@ -1,5 +1,5 @@
-// The registry of workers and the queues of coordinators: what the services of proto/diapason/v1 (measure.proto,
-// tracker.proto) promise, without gRPC, so that tests can drive it with a clock of their own.
+// The registry of workers and the queues of coordinators: implements the services of proto/diapason/v1 (measure.proto,
+// tracker.proto) without gRPC, so that tests can drive it with a fake clock.
 //
 // A queue's pending requests are kept by class: kind of target and model of device. A device with free capacity takes
 // the next request of its classes from the queue of the highest priority, among equals from the one that had the least
@@ -33,8 +33,8 @@ absl::Status CompareProtocols(const std::string& what, const v1::ProtocolRange& 
 // Safe from any thread. Statuses are those that the protos list.
 class Tracker {
  public:
-  // The answer of a call that may wait. Called exactly once, from the thread of the call or of another one, without
-  // locks, and when all that it rests on is in the store.
+  // The callback of a call that may wait. Called exactly once, from any thread, without locks, after everything that
+  // the response depends on is in the store.
   template <typename Response>
   using Reply = std::function<void(absl::Status, Response)>;
 
@@ -44,13 +44,12 @@ class Tracker {
   Tracker(const Tracker&) = delete;
   Tracker& operator=(const Tracker&) = delete;
 
-  // Goes on where the tracker that wrote the store ended: queues, sessions and leases live on, with the full time of
-  // their deadlines. DataLoss when the store cannot be read. REQUIRES: no other call was made.
+  // Resumes from the store: queues, sessions and leases continue, with the full time of their deadlines. DataLoss if
+  // the store cannot be read. REQUIRES: no other call was made.
   absl::Status Restore();
 
-  // Calls `done` when all that was done before is in the store, from the thread of the call or of another one, without
-  // locks. Whoever passes on what a call without Reply returned is to wait for it: the caller of a tracker that is
-  // killed before has no answer.
+  // Calls `done`, from any thread and without locks, when the effects of all earlier calls are in the store. A response
+  // of a call without Reply must not be sent before, since a tracker that is killed until then forgets the call.
   void WhenStored(std::function<void()> done);
 
   // For coordinators.
@@ -70,9 +69,9 @@ class Tracker {
 
   std::vector<Metric> Metrics();
 
-  // Ends what has waited or lived too long. To be called every some tens of milliseconds.
+  // Ends calls, leases and sessions whose time is over. To be called every few tens of milliseconds.
   void Tick();
-  // Answers every call that waits, and all later ones, with Unavailable.
+  // Answers every waiting call, and all later ones, with Unavailable.
   void Shutdown();
 
  private:

@@ -1,4 +1,5 @@
-// How measurements end: with an outcome, for all that asked for the same, or with another attempt.
+// The life of a request between its submission and its result: waiting, further attempts, and the result, which every
+// request for the same measurement gets.
 #pragma once
 
 #include <string>
@@ -27,28 +28,29 @@ struct TrialParts {
   Totals& totals;
 };
 
-// Leases that it hears of are over already, but for those of requests that it cancels.
+// Not thread-safe. Leases of a request have ended before its methods are called, except for Cancel.
 class Trials {
  public:
   explicit Trials(const TrialParts& parts) : parts_(parts) {}
 
-  // A request that was submitted gets an outcome of the last moments, or waits in its line, or for the others of its
-  // group. True when it is in its line.
+  // A request was submitted. It gets a recent result of the same measurement, waits for the result of one that runs, or
+  // is queued. Returns whether it is queued.
   bool Begin(const RequestPtr& request) const;
-  // As Begin, without outcomes of the last moments: for one of the store.
+  // As Begin for a request from the store, which gets no recent result.
   void Resume(const RequestPtr& request) const;
 
-  // By value, as Cancel: the callers take it from the tables that it is removed from. `race_seconds`: of its lease.
-  // Those of its group get the result as well, where it speaks for them, and those that ask for the same soon.
+  // `request` is taken by value, here and by Cancel, since it is removed from the callers' tables. `race_seconds`: of
+  // its lease. Requests of its group, and those for the same measurement that come soon after, get the result too if it
+  // is valid for them.
   void Finish(RequestPtr request, v1::MeasureResult result, double race_seconds = 0) const;
   void Cancel(RequestPtr request, const std::string& reason) const;
-  // Another worker's turn, or the result `why` when no attempts are left.
+  // Queues the request for another worker; `why` becomes its result if no attempts are left.
   void Retry(const RequestPtr& request, v1::MeasureResult why) const;
-  // Waits for a device again, as if it had had no lease.
+  // Queues the request again, as if it had had no lease.
   void GiveBack(const RequestPtr& request) const;
 
  private:
-  // Back into its line, and with it those that waited for its outcome.
+  // Queues the request again, and the requests that waited for its result.
   void Requeue(const RequestPtr& request) const;
   void Deliver(const RequestPtr& request, v1::MeasureResult result) const;
 

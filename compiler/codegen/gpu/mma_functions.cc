@@ -42,7 +42,7 @@ std::string WarpMmaFunction(const StmtNode& mma, Helpers& helpers) {
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(mma.tensor);
   DIAPASON_CHECK_MSG(!intrinsic.groups, "no product by a warp");
   if (intrinsic.parts) {
-    helpers.Use("small_part");
+    helpers.Use("low_part");
     return helpers.Use("add_three_tf32");
   }
   if (intrinsic.rounds_factors()) return helpers.Use("add_rounded_tf32");

@@ -42,14 +42,14 @@ void TensorCorePrinter::PrintPack(const StmtNode& pack) {
 void TensorCorePrinter::PrintFactorParts(const StmtNode& parts) {
   RequireTensorCores();
   const bool rounded = parts.part == FactorPart::kRounded;
-  const std::string& cut = helpers_.Use(rounded ? "nearest_tf32" : "small_part");
+  const std::string& cut = helpers_.Use(rounded ? "nearest_tf32" : "low_part");
   const int to = parts.buffer, from = parts.value->buffer;
   const Expr& first = parts.value->args[0];
   Analyzer& analyzer = access_.analyzer();
   const bool together = parts.extent == 4 && access_.decl(to).scope == Scope::kShared &&
                         analyzer.KnownDivisor(parts.index) % 4 == 0 && analyzer.KnownDivisor(first) % 4 == 0;
   if (together)
-    return out_.Line(helpers_.Use(rounded ? "nearest_tf32_4" : "small_parts_4") + "(" +
+    return out_.Line(helpers_.Use(rounded ? "nearest_tf32_4" : "low_parts_4") + "(" +
                      access_.AddressText(to, parts.index) + ", " + access_.AddressText(from, first) + ");");
   for (int64_t i = 0; i < parts.extent; ++i) {
     const auto at = [&](const Expr& e) { return analyzer.Simplify(Add(e, IntImm(i))); };

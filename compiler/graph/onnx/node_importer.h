@@ -1,4 +1,4 @@
-// How one node of ONNX becomes nodes of a Network: the interface for the rules.
+// The interface that the import rules use: reads a node of an ONNX graph and appends nodes to a Network.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,17 @@ class NodeImporter : public AttributeReader {
   int inputs() const { return static_cast<int>(node_.inputs.size()); }
   bool HasInput(int i) const { return i < inputs() && !node_.inputs[i].empty(); }
   absl::StatusOr<ImportValue> Input(int i) const;
-  // The same without counting as looked at; null where there is none.
+  // The same without marking the input as used; null if it is absent.
   ImportValue Peek(int i) const;
-  // Another value for input i.
+  // Replaces input i by another value.
   void Replace(int i, ImportValue value) { replaced_[i] = std::move(value); }
   // All inputs; none may be absent.
   absl::StatusOr<std::vector<ImportValue>> Inputs() const;
-  // The value of an input that decides about shapes, so must be known: a list (or scalar) of integers. `what` names it
-  // in the error.
+  // The value of an input that determines shapes and must therefore be constant: a list (or scalar) of integers. `what`
+  // names it in the error.
   absl::StatusOr<std::vector<int64_t>> KnownInts(int i, const std::string& what) const;
 
-  // Says that an input changes nothing at inference.
+  // Marks an input as used that has no effect at inference.
   void IgnoreInput(int i) const { used_.insert(i); }
   // Integers that are an attribute before `first_opset` and an input from there on; not present where the model gives
   // none.
@@ -59,7 +59,7 @@ class NodeImporter : public AttributeReader {
   // The results that were set; null for one that was not.
   std::vector<ImportValue> Results() const;
 
-  // True if somebody reads result i.
+  // Whether another node or an output of the graph reads result i.
   bool IsRead(int i) const;
 
   // Imports the nodes of a body, once. Returns its results. ResourceExhausted where loops were unrolled too often.

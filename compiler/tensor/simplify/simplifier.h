@@ -1,11 +1,12 @@
 // One run of the simplifier. Internal to compiler/tensor/simplify.
 //
-// It brings an expression into canonical form: integers as sums of constant + coefficients * terms, where the terms
-// that are no variables ("atoms") are simplified before, orders as "a < b". A canonical form is taken apart where its
-// parts are needed, never simplified again, so the cost of a tree is polynomial in its size. What follows from
-// canonical forms alone is in classes of their own: ranges under conditions (known_ranges.h), bounds (bounds.h), sums
-// with quotients and remainders (sums.h), conditions (conditions.h). This one walks over an expression of any form and
-// uses them.
+// It brings an expression into canonical form: an integer is a sum, constant + coefficients * terms, whose terms are
+// variables or simplified expressions ("atoms"); an order is "a < b". A canonical form is never simplified again, so
+// that the cost of a tree is polynomial in its size.
+//
+// Other classes work on canonical forms: ranges under conditions (known_ranges.h), bounds (bounds.h), sums with
+// quotients and remainders (sums.h), conditions (conditions.h). This one walks over an expression of any form and uses
+// them.
 #pragma once
 
 #include <optional>

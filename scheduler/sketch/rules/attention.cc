@@ -37,10 +37,10 @@ class RowsOfAttention : public AttentionSketch {
   void BindBlocks(const Start& start) {
     draft_.Name("attention_block");
     const bool rows = a_.queries > 1;
-    const Factor ti = rows ? Hole("query.threads", {1, 2, 4, 8, 16}, start.query_threads) : Factor::Of(1);
-    const Factor ri = rows ? Hole("query.rows", {1, 2, 4, 8}, start.query_rows) : Factor::Of(1);
-    const Factor lanes = Hole("lanes", {16, 32, 64, 128}, start.lanes);
-    const Factor keys = Hole("keys", {1, 2, 4, 8}, start.keys);
+    const Factor ti = rows ? Parameter("query.threads", {1, 2, 4, 8, 16}, start.query_threads) : Factor::Of(1);
+    const Factor ri = rows ? Parameter("query.rows", {1, 2, 4, 8}, start.query_rows) : Factor::Of(1);
+    const Factor lanes = Parameter("lanes", {16, 32, 64, 128}, start.lanes);
+    const Factor keys = Parameter("keys", {1, 2, 4, 8}, start.keys);
     const Factor threads = rows ? ti * lanes : lanes;
 
     // The result: rows of threads by lanes along a value.
@@ -66,9 +66,9 @@ class RowsOfAttention : public AttentionSketch {
 
   void BindCores() {
     draft_.Name("attention_row");
-    const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
+    const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Parameter("product.rows", {1, 2, 4}, 4);
     const Factor vector =
-        Hole("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
+        Parameter("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
     SplitQueries(a_.root, RowsIn(a_.query_of_root), {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
@@ -142,7 +142,7 @@ class RowsOfAttention : public AttentionSketch {
   // A sum whose elements all stay in registers: some terms of each after those of the others.
   void SumInRegisters(int stage, const std::string& name) {
     const std::vector<int> terms =
-        draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {Hole(name, {1, 2, 4, 8}, 4)});
+        draft_.Split(stage, ReduceAxes(draft_.state(), stage)[0], {Parameter(name, {1, 2, 4, 8}, 4)});
     const std::vector<int> spatial = SpatialAxes(draft_.state(), stage);
     Order(stage, {terms, spatial});
     draft_.Annotate(stage, terms[1], Annotation::kUnroll);
@@ -199,13 +199,13 @@ class RowsOfAttention : public AttentionSketch {
     std::vector<int> outer = OtherAxes(a_.seen, {RowsIn(a_.query_of_seen), a_.key_of_seen}), inside;
     if (RowsIn(a_.query_of_seen) >= 0) {
       const std::vector<int> i =
-          draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
+          draft_.Split(a_.seen, a_.query_of_seen, {Parameter("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
-    const std::vector<int> j =
-        draft_.Split(a_.seen, a_.key_of_seen,
-                     {Hole("score.vector", draft_.context().LanesUpTo(a_.keys, 2), draft_.context().NativeLanes())});
+    const std::vector<int> j = draft_.Split(
+        a_.seen, a_.key_of_seen,
+        {Parameter("score.vector", draft_.context().LanesUpTo(a_.keys, 2), draft_.context().NativeLanes())});
     outer.push_back(j[0]);
     inside.push_back(j[1]);
     Order(a_.seen, {outer, inside});

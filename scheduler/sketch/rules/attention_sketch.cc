@@ -42,8 +42,8 @@ void AttentionSketch::InlineInputs(const std::vector<int>& kept) {
   }
 }
 
-Factor AttentionSketch::Hole(const std::string& name, std::vector<int32_t> values, int32_t start) {
-  return draft_.OptionHole(name, std::move(values), start);
+Factor AttentionSketch::Parameter(const std::string& name, std::vector<int32_t> values, int32_t start) {
+  return draft_.OptionParameter(name, std::move(values), start);
 }
 
 std::vector<int> AttentionSketch::OtherAxes(int stage, const std::vector<int>& axes) const {

@@ -17,7 +17,7 @@ class AttentionSketch {
 
  protected:
   bool IsFreeElementwise(int id) const;
-  Factor Hole(const std::string& name, std::vector<int32_t> values, int32_t start);
+  Factor Parameter(const std::string& name, std::vector<int32_t> values, int32_t start);
   std::vector<int> OtherAxes(int stage, const std::vector<int>& axes) const;
   void Order(int stage, const std::vector<std::vector<int>>& levels);
   // In shared memory, for a block.

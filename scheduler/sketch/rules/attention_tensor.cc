@@ -118,11 +118,12 @@ class TensorSketch : public AttentionSketch {
     rows_.unit = 16;
     const bool lanes = by_lanes();
     if (by_groups()) {
-      rows_.warps = Factor::Of(4) * draft_.TileHole("query.groups", units(a_.queries, 64), 4, a_.queries > 64 ? 2 : 1);
-    } else {
       rows_.warps =
-          draft_.TileHole("query.warps", units(a_.queries, 16), lanes ? 8 : 4, a_.queries > 16 ? (lanes ? 4 : 2) : 1);
-      rows_.tiles = draft_.TileHole("query.tiles", units(a_.queries, 16), 4, 1);
+          Factor::Of(4) * draft_.TileParameter("query.groups", units(a_.queries, 64), 4, a_.queries > 64 ? 2 : 1);
+    } else {
+      rows_.warps = draft_.TileParameter("query.warps", units(a_.queries, 16), lanes ? 8 : 4,
+                                         a_.queries > 16 ? (lanes ? 4 : 2) : 1);
+      rows_.tiles = draft_.TileParameter("query.tiles", units(a_.queries, 16), 4, 1);
     }
     draft_.parameters().BoundPadding(a_.queries, rows_.all());
     const int64_t values = units(a_.values, 8);
@@ -130,22 +131,22 @@ class TensorSketch : public AttentionSketch {
     if (lanes) {
       values_.tiles = Factor::Of(static_cast<int32_t>(values));
     } else {
-      values_.warps = draft_.TileHole("value.warps", values, 8, 2);
-      values_.tiles =
-          draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
+      values_.warps = draft_.TileParameter("value.warps", values, 8, 2);
+      values_.tiles = draft_.TileParameter("value.tiles", values, 16,
+                                           static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
       draft_.parameters().BoundPadding(a_.values, values_.all());
     }
     keys_.warps = values_.warps;
     if (lanes) {
       // A step is one tile of scores: two of 8 keys are a product's depth.
-      step_ = by_groups() ? draft_.OptionHole("key.step", {2, 4, 5, 6, 8, 10, 12}, 4)
-                          : draft_.OptionHole("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
+      step_ = by_groups() ? draft_.OptionParameter("key.step", {2, 4, 5, 6, 8, 10, 12}, 4)
+                          : draft_.OptionParameter("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
       keys_.tiles = Factor::Of(2) * step_;
     } else if (copies_ == Copies::kStream) {
-      step_ = draft_.OptionHole("key.step", {1, 2, 4, 8}, 4);
-      keys_.tiles = draft_.OptionHole("key.tiles", {1, 2, 4, 8, 16}, 4);
+      step_ = draft_.OptionParameter("key.step", {1, 2, 4, 8}, 4);
+      keys_.tiles = draft_.OptionParameter("key.tiles", {1, 2, 4, 8, 16}, 4);
     } else {
-      keys_.tiles = draft_.TileHole("key.tiles", units(a_.keys, 8), 16, 4);
+      keys_.tiles = draft_.TileParameter("key.tiles", units(a_.keys, 8), 16, 4);
       draft_.parameters().BoundPadding(a_.keys, keys_.all());
     }
     threads_ = Factor::Of(32) * rows_.warps * values_.warps;
@@ -185,12 +186,13 @@ class TensorSketch : public AttentionSketch {
     if (by_lanes())
       for (int loop : draft_.state().stage(sum).order) draft_.Annotate(sum, loop, Annotation::kUnroll);
     draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
-    draft_.Do({StepKind::kPipeline, product, {}, {StagesHole()}, -1, {}});
+    draft_.Do({StepKind::kPipeline, product, {}, {StagesParameter()}, -1, {}});
     MakeScores(product, step);
   }
 
-  Factor StagesHole() {
-    return by_groups() ? draft_.OptionHole("stages", {1, 2, 3, 4, 5}, 3) : draft_.OptionHole("stages", {1, 2, 3}, 2);
+  Factor StagesParameter() {
+    return by_groups() ? draft_.OptionParameter("stages", {1, 2, 3, 4, 5}, 3)
+                       : draft_.OptionParameter("stages", {1, 2, 3}, 2);
   }
 
   // Splits the sums of a product into so many terms at once, for tensor cores, and orders its loops: the returned one

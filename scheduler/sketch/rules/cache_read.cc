@@ -103,8 +103,8 @@ class CacheReadShared : public SketchRule {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     draft->parameters().AtLeast(draft->state().stage(tile.stage).pipeline, 2);
-    draft->Do({StepKind::kPadRows, copy, {}, {PadHole(draft, copy)}, -1, {}});
-    const Factor tiles = draft->OptionHole(name + ".tiles", {2, 4, 8, 16, 64}, 4);
+    draft->Do({StepKind::kPadRows, copy, {}, {PadParameter(draft, copy)}, -1, {}});
+    const Factor tiles = draft->OptionParameter(name + ".tiles", {2, 4, 8, 16, 64}, 4);
     draft->Do({StepKind::kBulkCopy, copy, {}, {tiles}, -1, {}});
     if (computed) draft->Do({StepKind::kInline, stage, {}, {}, -1, {}});
     return computed;
@@ -116,9 +116,9 @@ class CacheReadShared : public SketchRule {
   }
 
   // Unused elements behind each row: none, 16 or 32 bytes.
-  static Factor PadHole(Draft* draft, int copy) {
+  static Factor PadParameter(Draft* draft, int copy) {
     const int32_t word = Word(*draft, copy);
-    return draft->OptionHole(draft->state().stage(copy).op.name + ".pad", {0, 4 * word, 8 * word}, 4 * word);
+    return draft->OptionParameter(draft->state().stage(copy).op.name + ".pad", {0, 4 * word, 8 * word}, 4 * word);
   }
 
   // `core_width`, unless null: in core matrices, with runs that divide it.
@@ -127,8 +127,8 @@ class CacheReadShared : public SketchRule {
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, SpatialAxes(draft->state(), copy));
     const int32_t word = Word(*draft, copy);
-    const Factor vector =
-        core_width ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
+    const Factor vector = core_width ? Factor::Of(4 * word)
+                                     : draft->OptionParameter(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
     if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
@@ -143,7 +143,7 @@ class CacheReadShared : public SketchRule {
       draft->Do({StepKind::kCoreMatrices, copy, {}, widths, -1, {}});
       return;
     }
-    const Factor pad = PadHole(draft, copy);
+    const Factor pad = PadParameter(draft, copy);
     if (tile.row_windows) draft->parameters().Prior(pad, 0);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }
@@ -185,7 +185,7 @@ class CacheReadShared : public SketchRule {
     // Up to 16 bytes.
     const std::vector<int32_t> lengths =
         Word(*draft, window) > 1 ? std::vector<int32_t>{1, 2, 4, 8} : std::vector<int32_t>{1, 2, 4};
-    const Factor vector = draft->OptionHole(name + ".vector", lengths, tile.streams ? lengths.back() : 4);
+    const Factor vector = draft->OptionParameter(name + ".vector", lengths, tile.streams ? lengths.back() : 4);
     std::vector<int> pieces = draft->Split(window, axes.back(), {vector});
     for (size_t a = 0; a + 1 < axes.size(); ++a) draft->Annotate(window, axes[a], Annotation::kUnroll);
     draft->Annotate(window, pieces[0], Annotation::kUnroll);

@@ -1,9 +1,9 @@
 // Splits a reduction over the blocks of a thread-block cluster (split-K without a workspace and without a second
 // kernel): each block accumulates every S-th tile of the reduction in registers and leaves the results in its shared
 // memory, then all write the output tile together, each block its share, summed over the shared memory of all. S is a
-// hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
-// work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
-// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
+// parameter. So is the number of sets of threads that a block has for the same tile, each with its share of k: more
+// warps at work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all
+// convolutions of ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -92,9 +92,9 @@ class ClusterReduction : public SketchRule {
 
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
-    const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
+    const Factor blocks = draft->OptionParameter("cluster", ClusterSizes(*draft, stage), 4);
     const int axis = LongestReduceAxis(draft->state(), stage);
-    return {axis, axis, blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
+    return {axis, axis, blocks, with_sets ? draft->OptionParameter("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
   // The same from the lanes of products on tensor cores.

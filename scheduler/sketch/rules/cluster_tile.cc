@@ -16,7 +16,7 @@ int BindConsumer(Draft* draft, int consumer, const SharedTile& shared) {
   draft->Reorder(consumer, order);
   const int block = draft->Fuse(consumer, outer);
   const int tile = draft->Fuse(consumer, inner);
-  const Factor vector = draft->OptionHole("write.vector", {1, 2, 4}, 4);
+  const Factor vector = draft->OptionParameter("write.vector", {1, 2, 4}, 4);
   const std::vector<int> pieces = draft->Split(consumer, tile, {shared.cluster, shared.threads, vector});
   draft->Reorder(consumer, {block, pieces[1], pieces[2], pieces[0], pieces[3]});
   draft->Annotate(consumer, block, Annotation::kBlockX);

@@ -37,7 +37,8 @@ class ComputeLocation : public SketchRule {
     inside.Name("inside");
     std::vector<int32_t> choices;
     for (size_t i = 0; i < tile.attach.size(); ++i) choices.push_back(static_cast<int32_t>(i));
-    const Factor choice = choices.size() == 1 ? Factor{0} : inside.OptionHole("location", choices, choices.front());
+    const Factor choice =
+        choices.size() == 1 ? Factor{0} : inside.OptionParameter("location", choices, choices.front());
     inside.ComputeAt(stage, tile.consumer, tile.attach, choice);
     const int32_t lanes = inside.context().facts.vector_bytes / 4;
     const int64_t row = inside.state().stage(stage).op.axes.back().extent;

@@ -32,7 +32,7 @@ class CrossThreadReduction : public SketchRule {
     std::vector<int32_t> widths;
     for (int32_t w : {32, 64, 128, 256, 512})
       if (w <= next.context().facts.max_threads_per_block) widths.push_back(w);
-    const Factor width = next.OptionHole(next.state().stage(stage).op.name + ".width", widths, 64);
+    const Factor width = next.OptionParameter(next.state().stage(stage).op.name + ".width", widths, 64);
     const std::vector<int> pieces = next.Split(reduction, all, {width});
     next.Annotate(reduction, pieces[1], Annotation::kThreadX);
     std::vector<Derived> result;

@@ -20,9 +20,9 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
     const std::string name = AxisName(draft->state(), stage, axis);
     const bool innermost = axis == axes.back();
-    const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
+    const Factor mid = draft->TileParameter(name + ".r1", extent, 64, innermost ? 4 : 1);
     const int32_t most = IsRowOfWindow(draft->state(), stage, axis) ? kMostUnrolledRow : kMostUnrolled;
-    const Factor inner = draft->TileHole(name + ".r2", extent, most, innermost ? 4 : 1);
+    const Factor inner = draft->TileParameter(name + ".r2", extent, most, innermost ? 4 : 1);
     const bool blocks = axis == cluster.axis, sets = axis == cluster.set_axis;
     std::vector<Factor> factors;
     if (blocks) factors.push_back(cluster.blocks);
@@ -68,7 +68,7 @@ void OfferGroupsOfBlocks(Draft* draft, int stage, int consumer, int blocks, cons
   for (size_t a = 0; a < axes; ++a)
     if ((!batch[a] && s.op.axes[a].extent > 1) != (a + 2 >= axes)) return;
   if (axes < 2 || BytesRead(*draft, stage) <= draft->context().facts.l2_bytes) return;
-  const Factor rows = draft->OptionHole("raster", {1, 2, 4, 8, 16}, 1);
+  const Factor rows = draft->OptionParameter("raster", {1, 2, 4, 8, 16}, 1);
   draft->Do({StepKind::kGroupBlocks, consumer, {blocks}, {rows}, -1, {}});
 }
 
@@ -79,10 +79,10 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
     const std::string name = AxisName(draft->state(), stage, axis);
     GpuTile tile;
     if (!batch[axis] && extent > 1) {
-      tile.threads = draft->TileHole(name + ".threads", extent, 512, 8);
-      tile.s4 = draft->TileHole(name + ".s4", extent, 16, 4);
-      tile.vthreads = draft->TileHole(name + ".vthreads", extent, 8, 1);
-      tile.s3 = draft->TileHole(name + ".s3", extent, 4, 1);
+      tile.threads = draft->TileParameter(name + ".threads", extent, 512, 8);
+      tile.s4 = draft->TileParameter(name + ".s4", extent, 16, 4);
+      tile.vthreads = draft->TileParameter(name + ".vthreads", extent, 8, 1);
+      tile.s3 = draft->TileParameter(name + ".s3", extent, 4, 1);
     }
     draft->parameters().BoundPadding(extent, tile.all());
     tiles.push_back(tile);
@@ -109,10 +109,10 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
   for (int loop : reduce.sets) draft->Annotate(stage, loop, Annotation::kThreadSet);
   for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile})
     for (int loop : *level) draft->Annotate(stage, loop, Annotation::kUnroll);
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
+  const Factor unroll = draft->OptionParameter("unroll", {0, 64, 256}, 0);
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   if (reduce.r0.empty()) return -1;
-  const Factor stages = cluster.copies ? draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1) : Factor{};
+  const Factor stages = cluster.copies ? draft->OptionParameter("stages", {1, 2, 3, 4, 6}, 1) : Factor{};
   if (made) made->stages = stages;
   if (made) made->inner_loop = reduce.r1.back();
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});

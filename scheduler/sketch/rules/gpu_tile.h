@@ -7,14 +7,14 @@
 
 namespace diapason {
 
-// Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, virtual threads, threads, s3,
-// s4.
+// Tile sizes of one spatial axis within a block, as parameters. The order of an axis is block, virtual threads,
+// threads, s3, s4.
 struct GpuTile {
   Factor threads, vthreads, s3, s4;
   Factor all() const { return threads * vthreads * s3 * s4; }
 };
 
-// Makes the holes of every spatial axis of a stage; batch axes and those of extent 1 are not tiled.
+// Makes the parameters of every spatial axis of a stage; batch axes and those of extent 1 are not tiled.
 std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch);
 
 // A reduce axis of which each block of a cluster takes every `blocks`-th tile, and one, perhaps the same, of which each
@@ -38,13 +38,13 @@ struct ReduceTiles {
 };
 
 // Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop
-// outside all, that over sets of threads behind R0), with holes for the reduce axes and the stages of its pipeline.
-// Returns the innermost loop of R0, where operands are copied into shared memory; -1: nothing is reduced. `made`,
-// unless null, gets the holes.
+// outside all, that over sets of threads behind R0), with parameters for the reduce axes and the stages of its
+// pipeline. Returns the innermost loop of R0, where operands are copied into shared memory; -1: nothing is reduced.
+// `made`, unless null, gets the parameters.
 int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {},
                         ReduceTiles* made = nullptr);
 
-// Makes a hole of the rows of tiles that the loop over blocks of `consumer`, in which `stage` is computed, walks
+// Makes a parameter of the rows of tiles that the loop over blocks of `consumer`, in which `stage` is computed, walks
 // together, where that may matter: two axes are tiled, and the operands together are more than the last-level cache
 // holds. `batch` are the axes that are not tiled.
 void OfferGroupsOfBlocks(Draft* draft, int stage, int consumer, int blocks, const std::vector<bool>& batch);

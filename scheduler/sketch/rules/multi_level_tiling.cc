@@ -26,8 +26,8 @@ TileReduceLoops SplitReduce(Draft* draft, int stage, std::optional<int> dots) {
   TileReduceLoops loops;
   for (int axis : ReduceAxes(draft->state(), stage)) {
     const int64_t dot = axis == dots ? kDotBytes : 1, extent = draft->state().stage(stage).axis(axis).extent / dot;
-    const Factor inner = draft->TileHole(AxisName(draft->state(), stage, axis) + ".r1", extent, 512,
-                                         static_cast<int32_t>(std::min<int64_t>(extent, 64)));
+    const Factor inner = draft->TileParameter(AxisName(draft->state(), stage, axis) + ".r1", extent, 512,
+                                              static_cast<int32_t>(std::min<int64_t>(extent, 64)));
     draft->parameters().BoundPadding(extent, inner);
     std::vector<Factor> factors = {inner};
     if (dot > 1) factors.push_back(Factor::Of(dot));
@@ -139,7 +139,7 @@ struct CpuTile {
   Factor s1, s2, s3, lanes;
 };
 
-CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
+CpuTile CpuTileParameters(Draft* draft, int stage, int axis, bool last, bool batch) {
   CpuTile tile;
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
   const std::string name = AxisName(draft->state(), stage, axis);
@@ -150,12 +150,12 @@ CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
     std::vector<int32_t> lanes;
     for (int32_t w = widest; w >= 1 && lanes.size() < 3; w /= 2)
       if (w < 2 * extent) lanes.insert(lanes.begin(), w);
-    tile.lanes = draft->OptionHole(name + ".lanes", lanes, lanes.back());
+    tile.lanes = draft->OptionParameter(name + ".lanes", lanes, lanes.back());
     rest = (extent + lanes.back() - 1) / lanes.back();
   }
-  tile.s3 = draft->TileHole(name + ".s3", rest, last ? 4 : 16, last ? 2 : 4);
-  tile.s2 = draft->TileHole(name + ".s2", rest, last ? 8 : 16, 1);
-  tile.s1 = draft->TileHole(name + ".s1", rest, 64, 1);
+  tile.s3 = draft->TileParameter(name + ".s3", rest, last ? 4 : 16, last ? 2 : 4);
+  tile.s2 = draft->TileParameter(name + ".s2", rest, last ? 8 : 16, 1);
+  tile.s1 = draft->TileParameter(name + ".s1", rest, 64, 1);
   draft->parameters().BoundPadding(extent, tile.s1 * tile.s2 * tile.s3 * tile.lanes);
   return tile;
 }
@@ -169,7 +169,7 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   const std::vector<bool> batch = BatchAxes(draft->state(), stage, &info.gemm_like);
   const std::vector<int> axes = SpatialAxes(draft->state(), stage);
   std::vector<CpuTile> tiles;
-  for (int axis : axes) tiles.push_back(CpuTileHoles(draft, stage, axis, axis == axes.back(), batch[axis]));
+  for (int axis : axes) tiles.push_back(CpuTileParameters(draft, stage, axis, axis == axes.back(), batch[axis]));
   info.inner = tiles.back().s3 * tiles.back().lanes;
   info.dots = DotAxis(*draft, stage);
   info.in_registers = consumer != stage && level == 3;
@@ -229,7 +229,7 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
     info.attach = {parallel};
   }
   info.reduce_loop = reduce.r0.empty() ? -1 : reduce.r0.back();
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 512}, 0);
+  const Factor unroll = draft->OptionParameter("unroll", {0, 64, 512}, 0);
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   draft->AddTile(info);
 }
@@ -277,7 +277,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
       OfferOnTensorCores(draft, stage, consumer, groups, result);
   }
 
-  // By warps, or warpgroups; of factors without small parts once more with operands that are read early.
+  // By warps, or warpgroups; of factors without low parts once more with operands that are read early.
   static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups,
                                  std::vector<Derived>* result) {
     const bool by_groups = groups.rows >= 0;

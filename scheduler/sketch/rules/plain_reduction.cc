@@ -34,7 +34,7 @@ class PlainReduction : public SketchRule {
       for (size_t i = 0; i + 1 < spatial.size(); ++i) next.Annotate(reduction, spatial[i], Annotation::kUnroll);
       next.Annotate(reduction, spatial.back(), Annotation::kVectorize);
     }
-    const Factor unroll = next.OptionHole("unroll", {0, 16, 64}, 16);
+    const Factor unroll = next.OptionParameter("unroll", {0, 16, 64}, 16);
     next.Do({StepKind::kUnroll, reduction, {}, {unroll}, -1, {}});
     // The stage before: skip over the stage that the cache write put in between.
     std::vector<Derived> result;

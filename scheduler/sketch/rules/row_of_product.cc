@@ -25,7 +25,7 @@ class RowOfProduct : public SketchRule {
     const std::vector<int> pieces =
         next.Split(stage, next.Fuse(stage, ReduceAxes(next.state(), stage)), {tile.threads});
     next.Annotate(stage, pieces[1], Annotation::kThreadX);
-    next.Do({StepKind::kUnroll, stage, {}, {next.OptionHole("row.unroll", {1, 4, 16}, 4)}, -1, {}});
+    next.Do({StepKind::kUnroll, stage, {}, {next.OptionParameter("row.unroll", {1, 4, 16}, 4)}, -1, {}});
     std::vector<Derived> result;
     result.push_back({std::move(next), false});
     return result;

@@ -67,9 +67,9 @@ class Sketch {
     std::vector<int32_t> widths;
     for (int32_t w : {32, 64, 128, 256, 512, 1024})
       if (w <= draft_.context().facts.max_threads_per_block && (w == 32 || w < 2 * chain_.columns)) widths.push_back(w);
-    const Factor threads = draft_.OptionHole("row.threads", widths,
-                                             static_cast<int32_t>(std::clamp<int64_t>(chain_.columns / 4, 32, 1024)));
-    unroll_ = draft_.OptionHole("unroll", {1, 4, 16}, 4);
+    const Factor threads = draft_.OptionParameter(
+        "row.threads", widths, static_cast<int32_t>(std::clamp<int64_t>(chain_.columns / 4, 32, 1024)));
+    unroll_ = draft_.OptionParameter("unroll", {1, 4, 16}, 4);
     if (!columns.empty()) BindThreads(root_, draft_.Fuse(root_, columns), threads, "row.vector");
     for (int id : held_) {
       const std::string name = draft_.state().stage(id).op.name;
@@ -92,10 +92,10 @@ class Sketch {
     std::vector<int32_t> widths;
     for (int32_t w : {32, 64, 128, 256})
       if (w <= draft_.context().facts.max_threads_per_block && (w == 32 || w < 2 * rows_)) widths.push_back(w);
-    const std::vector<int> pieces = draft_.Split(root_, rows, {draft_.OptionHole("row.threads", widths, 64)});
+    const std::vector<int> pieces = draft_.Split(root_, rows, {draft_.OptionParameter("row.threads", widths, 64)});
     draft_.Annotate(root_, pieces[0], Annotation::kBlockX);
     draft_.Annotate(root_, pieces[1], Annotation::kThreadX);
-    unroll_ = draft_.OptionHole("unroll", {1, 4, 16}, 4);
+    unroll_ = draft_.OptionParameter("unroll", {1, 4, 16}, 4);
     Unroll(root_);
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {pieces[1]});
@@ -109,8 +109,8 @@ class Sketch {
     std::vector<int> columns;
     const int row = RowLoop({}, &columns, {});
     draft_.Annotate(root_, row, Annotation::kParallel);
-    const Factor vector =
-        draft_.OptionHole("row.vector", draft_.context().LanesUpTo(chain_.columns, 2), draft_.context().NativeLanes());
+    const Factor vector = draft_.OptionParameter("row.vector", draft_.context().LanesUpTo(chain_.columns, 2),
+                                                 draft_.context().NativeLanes());
     if (!columns.empty()) Vectorize(root_, columns.back(), vector);
     for (int id : held_) {
       draft_.ComputeAt(id, root_, {row});
@@ -119,8 +119,8 @@ class Sketch {
     int64_t shortest = chain_.columns;
     for (int id : chain_.reductions)
       shortest = std::min(shortest, draft_.state().stage(id).axis(LastLong(id, ReduceAxes(draft_.state(), id))).extent);
-    const Factor lanes =
-        draft_.OptionHole("row.lanes", draft_.context().LanesUpTo(shortest, 4), 2 * draft_.context().NativeLanes());
+    const Factor lanes = draft_.OptionParameter("row.lanes", draft_.context().LanesUpTo(shortest, 4),
+                                                2 * draft_.context().NativeLanes());
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {row});
       Vectorize(id, LastLong(id, ReduceAxes(draft_.state(), id)), lanes);
@@ -131,9 +131,9 @@ class Sketch {
   void BindVectorsOfRows() {
     draft_.Name("rows");
     const int last = LastLong(root_, chain_.row_axes);
-    const Factor vector =
-        draft_.OptionHole("row.vector", draft_.context().LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4),
-                          2 * draft_.context().NativeLanes());
+    const Factor vector = draft_.OptionParameter(
+        "row.vector", draft_.context().LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4),
+        2 * draft_.context().NativeLanes());
     const std::vector<int> pieces = draft_.Split(root_, last, {vector});
     std::vector<int> columns;
     const int row = RowLoop(pieces, &columns, {last});
@@ -184,7 +184,7 @@ class Sketch {
     std::vector<int32_t> lanes{1};
     for (int32_t v : {2, 4})
       if (run % v == 0) lanes.push_back(v);
-    const Factor vector = draft_.OptionHole(name, lanes, chain_.columns >= 512 ? 4 : 1);
+    const Factor vector = draft_.OptionParameter(name, lanes, chain_.columns >= 512 ? 4 : 1);
     const std::vector<int> pieces = draft_.Split(stage, loop, {threads, vector});
     draft_.Annotate(stage, pieces[1], Annotation::kThreadX);
     draft_.Annotate(stage, pieces[2], Annotation::kVectorize);

@@ -69,7 +69,7 @@ class SimplifyConstTensor : public SketchRule {
     const std::string name = draft->state().stage(stage).op.name;
     if (draft->gpu()) {
       const int all = draft->Fuse(stage, spread);
-      const Factor threads = draft->OptionHole(name + ".threads", {32, 64, 128, 256}, 128);
+      const Factor threads = draft->OptionParameter(name + ".threads", {32, 64, 128, 256}, 128);
       const std::vector<int> pieces = draft->Split(stage, all, {threads});
       draft->Annotate(stage, pieces[0], Annotation::kBlockX);
       draft->Annotate(stage, pieces[1], Annotation::kThreadX);

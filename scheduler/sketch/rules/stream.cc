@@ -132,9 +132,9 @@ class Stream : public SketchRule {
   // Of what is read once: by as many threads of a block as are of use, and where there are two axes each takes one.
   static ClusterAxis MakeSets(Draft* draft, int stage) {
     const int axis = LongestReduceAxis(draft->state(), stage);
-    const Factor blocks = draft->OptionHole("cluster", ClusterSizesOfRow(*draft, stage), 1);
+    const Factor blocks = draft->OptionParameter("cluster", ClusterSizesOfRow(*draft, stage), 1);
     return {axis, LongestReduceAxisBut(*draft, stage, axis), blocks,
-            draft->OptionHole("thread_sets", {2, 4, 8, 16, 32, 64}, 32), /*copies=*/false};
+            draft->OptionParameter("thread_sets", {2, 4, 8, 16, 32, 64}, 32), /*copies=*/false};
   }
 };
 

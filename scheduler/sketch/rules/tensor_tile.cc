@@ -45,17 +45,17 @@ ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
     for (int32_t many : {depth, 2 * depth, 4 * depth, 8 * depth})
       if (extent % many == 0 || (EndsInZeros(*draft, stage) && many < 2 * extent)) depths.push_back(many);
     tile.mid = Factor::Of(1);
-    tile.inner = draft->OptionHole(name + ".r2", depths, 4 * depth);
+    tile.inner = draft->OptionParameter(name + ".r2", depths, 4 * depth);
     return tile;
   }
   if (EndsInZeros(*draft, stage)) {
-    tile.mid = draft->TileHole(name + ".r1", (extent + depth - 1) / depth, 16, 2);
+    tile.mid = draft->TileParameter(name + ".r1", (extent + depth - 1) / depth, 16, 2);
     std::vector<int32_t> depths{depth, 2 * depth, 4 * depth};
     if (extent > 2 * depth && extent <= 3 * depth) depths.back() = 3 * depth;  // the whole of it
-    tile.inner = draft->OptionHole(name + ".r2", depths, depth);
+    tile.inner = draft->OptionParameter(name + ".r2", depths, depth);
     return tile;
   }
-  tile.mid = draft->OptionHole(name + ".r1", Divisors(extent / depth), 2);
+  tile.mid = draft->OptionParameter(name + ".r1", Divisors(extent / depth), 2);
   tile.inner = Factor::Of(depth);
   return tile;
 }
@@ -79,7 +79,7 @@ TensorReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluste
       factors = {tile.mid, tile.inner};
     } else {
       const std::vector<int32_t> divisors = Divisors(extent);
-      factors = {draft->OptionHole(AxisName(draft->state(), stage, axis) + ".r1", divisors, divisors.back())};
+      factors = {draft->OptionParameter(AxisName(draft->state(), stage, axis) + ".r1", divisors, divisors.back())};
     }
     made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
@@ -318,15 +318,15 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
         axis == lanes.columns && IsRowOfWindow(draft->state(), stage, ReduceAxes(draft->state(), stage).back());
     const int64_t units = (extent + tile.unit - 1) / tile.unit;
     if (groups.rows < 0) {
-      tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
+      tile.warps = draft->TileParameter(name + ".warps", units, 8, 2);
+      tile.tiles = draft->TileParameter(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
     } else if (tile.rows()) {
       tile.by_groups = groups.rows_copied();
-      tile.warps = Factor::Of(4) * draft->TileHole(name + ".groups", (units + 3) / 4, 4, 2);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 4, 1);
+      tile.warps = Factor::Of(4) * draft->TileParameter(name + ".groups", (units + 3) / 4, 4, 2);
+      tile.tiles = draft->TileParameter(name + ".tiles", units, 4, 1);
     } else {
-      tile.warps = draft->TileHole(name + ".groups", units, 4, 1);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 32, groups.has_parts() ? 8 : 16);
+      tile.warps = draft->TileParameter(name + ".groups", units, 4, 1);
+      tile.tiles = draft->TileParameter(name + ".tiles", units, 32, groups.has_parts() ? 8 : 16);
     }
     draft->parameters().BoundPadding(extent, tile.all());
   }
@@ -431,18 +431,18 @@ TensorReduction TileTensorReduction(Draft* draft, int stage, const std::vector<T
              lanes.stage,
              {static_cast<int32_t>(IntrinsicFor(*draft, stage, by_groups)->mode), lanes.lane[0], lanes.lane[1]}});
   if (!by_groups) {
-    const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
+    const Factor unroll = draft->OptionParameter("unroll", {0, 64, 256}, 0);
     draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   }
   Factor stages;
   if (groups.rows_copied())
-    stages = draft->OptionHole("stages", {2, 3, 4, 6, 8, 12}, 4);
+    stages = draft->OptionParameter("stages", {2, 3, 4, 6, 8, 12}, 4);
   else if (by_groups && !groups.has_parts())
-    stages = draft->OptionHole("stages", {2, 3, 4, 6, 8}, 4);
+    stages = draft->OptionParameter("stages", {2, 3, 4, 6, 8}, 4);
   else if (by_groups)
-    stages = draft->OptionHole("stages", {2, 3, 4}, 3);
+    stages = draft->OptionParameter("stages", {2, 3, 4}, 3);
   else
-    stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
+    stages = draft->OptionParameter("stages", {1, 2, 3, 4, 6}, 2);
   made.tiles.stages = stages;
   made.loop = reduce.r0.back();
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});

@@ -32,14 +32,14 @@ bool MayRoundFactors(const Draft& draft, int stage);
 bool EndsInZeros(const Draft& draft, int stage);
 
 // How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis
-// makes the columns; the other's, the rows, come through registers. Of factors without small parts both are read from
+// makes the columns; the other's, the rows, come through registers. Of factors without low parts both are read from
 // there where one of the two innermost dimensions is k, the other the axis; of 8 bits, where both have k innermost.
 // Factors that are rounded to TensorFloat-32 have their rows in registers, where that takes no memory, and of two
 // operands with k innermost a constant makes the columns: it is rounded at build time.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
-  std::vector<bool> along_k{};  // of factors without small parts: whether k is innermost in each of these
+  std::vector<bool> along_k{};  // of factors without low parts: whether k is innermost in each of these
   bool turned = false;          // the other form of an output has rows and columns the other way
   bool rows_copied() const { return copied.size() > 1; }
   bool has_parts() const { return along_k.empty(); }
@@ -56,9 +56,9 @@ std::vector<GroupForm> FindGroupForms(const Draft& draft, int stage, int32_t blo
 // holds it.
 GroupForm RoundColumns(Draft* draft, int stage, GroupForm groups);
 
-// Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
-// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or
-// block, tiles, warps, half, lane.
+// Tile sizes of one spatial axis within a block, as parameters. The order of an axis is block, warps, tiles, and within
+// the unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair,
+// tiles; or block, tiles, warps, half, lane.
 struct TensorTile {
   // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
   int32_t unit = 0;
@@ -73,7 +73,7 @@ struct TensorTile {
   Factor all() const { return warps * tiles * Factor::Of(unit > 0 ? unit : 1); }
 };
 
-// Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
+// Makes the parameters of every spatial axis of a stage. REQUIRES: FitsTensorCores.
 std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
                                         const GroupForm& groups = {});
 // Threads of a block: all lanes of all warps.
@@ -97,8 +97,8 @@ std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, cons
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in
 // them k and the 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with
-// holes for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads. Returns
-// R0 and the parameters.
+// parameters for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads.
+// Returns R0 and the parameters.
 struct TensorReduction {
   int loop = -1;  // R0, where operands are copied into shared memory
   ReduceTiles tiles;

@@ -1,7 +1,7 @@
 // Priors (Draft::Prior) of convolutions of few channels, the first layers of image networks. There all of the reduction
 // is window: what neighbouring pixels share of a row of it stays in registers, and a block takes all rows of the window
-// at once or has the pipeline bring the next. A search finds this late, since half of the holes have to meet: on an
-// H200 after 800 trials of the 7x7 layer of ResNet-18, 9.2 us against 13.
+// at once or has the pipeline bring the next. A search finds this late, since half of the parameters have to meet: on
+// an H200 after 800 trials of the 7x7 layer of ResNet-18, 9.2 us against 13.
 #pragma once
 
 #include <vector>

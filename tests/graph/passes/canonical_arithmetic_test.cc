@@ -1,17 +1,11 @@
 #include "compiler/graph/passes/canonical_arithmetic.h"
 
-#include "../testing.h"
+#include "testing.h"
 
 namespace diapason {
 namespace {
 
-// One call on node n; what is removed is gone from the network.
-bool RewriteArithmetic(Network& network, size_t n) {
-  NetworkEditor editor(network);
-  const bool changed = CanonicalizeArithmetic(editor, n);
-  editor.Compact();
-  return changed;
-}
+bool RewriteArithmetic(Network& network, size_t n) { return RewriteNode(CanonicalizeArithmetic, network, n); }
 
 Array Scalar(double value) {
   Array array(DType::kFloat32, {});

@@ -1,17 +1,11 @@
 #include "compiler/graph/passes/canonical_views.h"
 
-#include "../testing.h"
+#include "testing.h"
 
 namespace diapason {
 namespace {
 
-// One call on node n; what is removed is gone from the network.
-bool RewriteView(Network& network, size_t n) {
-  NetworkEditor editor(network);
-  const bool changed = CanonicalizeView(editor, n);
-  editor.Compact();
-  return changed;
-}
+bool RewriteView(Network& network, size_t n) { return RewriteNode(CanonicalizeView, network, n); }
 
 TEST(CanonicalView, DropsAReshapeThatChangesNothing) {
   GraphBuilder b;

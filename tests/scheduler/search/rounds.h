@@ -14,7 +14,7 @@ namespace diapason::search_tests {
 
 struct SmallSpace {
   std::string name;
-  int holes = 8, choices = 8;
+  int parameters = 8, choices = 8;
   double scale = 1e-4;
 };
 
@@ -23,7 +23,7 @@ inline std::unique_ptr<TaskSpace> SpacesOf(const std::vector<SmallSpace>& all) {
   for (const SmallSpace& one : all) {
     FakeSpace::Options options;
     options.name = one.name;
-    options.holes = one.holes;
+    options.parameters = one.parameters;
     options.choices = one.choices;
     options.scale = one.scale;
     spaces.push_back(std::make_unique<FakeSpace>(options));

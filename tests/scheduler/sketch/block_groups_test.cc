@@ -22,7 +22,7 @@ namespace diapason {
 namespace {
 
 using testing::Decide;
-using testing::HoleOf;
+using testing::ParameterOf;
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 const Target kOpenCl = Target::Parse("opencl").value();
@@ -61,7 +61,7 @@ TEST(BlockGroups, AreAParameterWhereTheOperandsExceedTheCache) {
     const auto task = TaskSpace::Create(*dag, kCuda, DefaultFacts(kCuda)).value();
     for (const char* name : {"direct/tile", "direct/tensor", "direct/wgmma"}) {
       ASSERT_GE(task->Find(name), 0) << name;
-      EXPECT_EQ(HoleOf(task->space(task->Find(name)), "raster") >= 0, offered) << name;
+      EXPECT_EQ(ParameterOf(task->space(task->Find(name)), "raster") >= 0, offered) << name;
       ++with;
     }
   }
@@ -69,8 +69,8 @@ TEST(BlockGroups, AreAParameterWhereTheOperandsExceedTheCache) {
   // Two axes of an image are no rows and columns of a product.
   const auto direct =
       TaskSpace::Create(testing::Convolution({14, 14, 16, 32, 3, 1, 1}), kCuda, WithoutCache(kCuda)).value();
-  EXPECT_LT(HoleOf(direct->space(direct->Find("direct/tile")), "raster"), 0);
-  EXPECT_GE(HoleOf(direct->space(direct->Find("gemm/tile")), "raster"), 0);
+  EXPECT_LT(ParameterOf(direct->space(direct->Find("direct/tile")), "raster"), 0);
+  EXPECT_GE(ParameterOf(direct->space(direct->Find("gemm/tile")), "raster"), 0);
 }
 
 TEST(BlockGroups, WalkDownColumnsAndLeaveNoTileOut) {

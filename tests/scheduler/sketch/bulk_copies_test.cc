@@ -57,7 +57,7 @@ std::vector<int32_t> Draw(const Space& space, const Said& said, std::mt19937& ra
     space.Domain(h, configuration, &values);
     configuration[h] = values[random() % values.size()];
     for (const auto& [ending, value] : said) {
-      if (!absl::EndsWith(space.hole_name(h), ending)) continue;
+      if (!absl::EndsWith(space.parameter_name(h), ending)) continue;
       EXPECT_TRUE(std::find(values.begin(), values.end(), value) != values.end()) << ending << " cannot be " << value;
       configuration[h] = value;
     }

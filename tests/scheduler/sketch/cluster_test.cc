@@ -22,7 +22,7 @@
 namespace diapason {
 namespace {
 
-using testing::HoleOf;
+using testing::ParameterOf;
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 const Target kOpenCl = Target::Parse("opencl").value();
@@ -64,14 +64,14 @@ TEST(ClusterReduction, ItsFactorIsAParameter) {
   const auto task = SpaceOf(testing::Convolution({7, 7, 512, 512, 3, 1, 1}), kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
   std::vector<int32_t> configuration = space.Default(), values;
-  const int hole = HoleOf(space, "cluster");
-  ASSERT_GE(hole, 0);
-  space.Domain(hole, configuration, &values);
+  const int parameter = ParameterOf(space, "cluster");
+  ASSERT_GE(parameter, 0);
+  space.Domain(parameter, configuration, &values);
   EXPECT_EQ(values, (std::vector<int32_t>{1, 2, 3, 4, 6, 8, 12, 16}));
   for (int32_t value : values) {
-    configuration[hole] = value;
-    space.Clamp(hole + 1, absl::MakeSpan(configuration));
-    ASSERT_EQ(configuration[hole], value);
+    configuration[parameter] = value;
+    space.Clamp(parameter + 1, absl::MakeSpan(configuration));
+    ASSERT_EQ(configuration[parameter], value);
     const auto lowered = Lower(task->dag(), space.Instantiate(configuration), kCuda, DefaultFacts(kCuda));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     ASSERT_EQ(lowered->kernels.size(), 1u);
@@ -121,16 +121,17 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
   const auto task = SpaceOf(dag, kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
   std::vector<int32_t> configuration = space.Default();
-  const auto decide = [&](const std::string& hole, int32_t value) {
-    const int h = HoleOf(space, hole);
-    ASSERT_GE(h, 0) << hole;
+  const auto decide = [&](const std::string& parameter, int32_t value) {
+    const int h = ParameterOf(space, parameter);
+    ASSERT_GE(h, 0) << parameter;
     configuration[h] = value;
     space.Clamp(h + 1, absl::MakeSpan(configuration));
-    ASSERT_EQ(configuration[h], value) << hole;
+    ASSERT_EQ(configuration[h], value) << parameter;
   };
   decide("cluster", 4);
   for (int h = 0; h < space.size(); ++h)
-    if (space.hole_name(h).ends_with(".r1") || space.hole_name(h).ends_with(".r2")) decide(space.hole_name(h), 2);
+    if (space.parameter_name(h).ends_with(".r1") || space.parameter_name(h).ends_with(".r2"))
+      decide(space.parameter_name(h), 2);
   decide("stages", 1);
   const LoweredProgram once = Lower(dag, space.Instantiate(configuration), kCuda, DefaultFacts(kCuda)).value();
   decide("stages", 3);
@@ -209,7 +210,7 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
   for (const Space* space : ClusterSpaces(*task)) {
     for (int n = 1; n <= std::max(1, settings.candidates); ++n) {
       std::vector<int32_t> configuration = testing::DrawCandidate(*space, settings.seed, n);
-      int32_t& blocks = configuration[HoleOf(*space, "cluster")];
+      int32_t& blocks = configuration[ParameterOf(*space, "cluster")];
       blocks = std::max(blocks, 2);
       space->Clamp(0, absl::MakeSpan(configuration));
       const auto lowered = Lower(dag, space->Instantiate(configuration), kCuda, DefaultFacts(kCuda)).value();
@@ -271,9 +272,9 @@ TEST(ClusterReduction, ADeviceWithoutClustersIsNamed) {
   const auto task = SpaceOf(dag, kCuda);
   const Space& space = *ClusterSpaces(*task, "gemm").at(0);
   std::vector<int32_t> configuration = space.Default();
-  const int hole = HoleOf(space, "cluster");
-  configuration[hole] = 16;
-  space.Clamp(hole + 1, absl::MakeSpan(configuration));
+  const int parameter = ParameterOf(space, "cluster");
+  configuration[parameter] = 16;
+  space.Clamp(parameter + 1, absl::MakeSpan(configuration));
   const Schedule schedule = space.Instantiate(configuration);
   for (const auto& [arch, most] : {std::pair("sm_80", "1"), {"sm_120", "8"}}) {
     DeviceFacts facts = DefaultFacts(Target::Parse(absl::StrCat("cuda -arch=", arch)).value());

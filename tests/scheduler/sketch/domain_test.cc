@@ -40,7 +40,7 @@ int32_t NearestIn(const std::vector<int32_t>& domain, int32_t wanted) {
   return above == domain.begin() ? domain.front() : *(above - 1);
 }
 
-// The values of a domain are those with which the holes behind can still be filled, at their least: all that any
+// The values of a domain are those with which the parameters behind can still be filled, at their least: all that any
 // candidate has seen in a domain are asked.
 TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
   ForEachSpace([](const Space& space) {
@@ -51,27 +51,27 @@ TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
       const std::vector<int32_t> configuration = testing::DrawCandidate(space, 1, n);
       space.Evaluate(configuration, &metrics);
       ASSERT_TRUE(metrics.legal);
-      for (int hole = 0; hole < space.size(); ++hole) {
-        space.Domain(hole, configuration, &values);
+      for (int parameter = 0; parameter < space.size(); ++parameter) {
+        space.Domain(parameter, configuration, &values);
         ASSERT_TRUE(std::is_sorted(values.begin(), values.end()));
-        seen[hole].insert(values.begin(), values.end());
-        for (int32_t value : seen[hole]) {
+        seen[parameter].insert(values.begin(), values.end());
+        for (int32_t value : seen[parameter]) {
           std::vector<int32_t> trial = configuration;
-          trial[hole] = value;
-          for (int h = hole + 1; h < space.size(); ++h) {
+          trial[parameter] = value;
+          for (int h = parameter + 1; h < space.size(); ++h) {
             space.Domain(h, trial, &rest);
             trial[h] = rest.front();
           }
           space.Evaluate(trial, &metrics);
           EXPECT_EQ(metrics.legal, std::binary_search(values.begin(), values.end(), value))
-              << space.hole_name(hole) << "=" << value;
+              << space.parameter_name(parameter) << "=" << value;
         }
       }
     }
   });
 }
 
-// Hole by hole the nearest value that the domain has: what Clamp finds in fewer steps.
+// Parameter by parameter the nearest value that the domain has: what Clamp finds in fewer steps.
 TEST_P(DomainTest, ClampKeepsAsMuchAsItCan) {
   int moved = 0;
   ForEachSpace([&](const Space& space) {

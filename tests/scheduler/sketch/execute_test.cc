@@ -179,7 +179,7 @@ TEST_P(ExecuteTest, EveryBlockOfAClusterReadsItsOwnColumns) {
       for (const int cluster : {2, 3, 4}) {
         std::vector<int32_t> configuration = space.Default();
         for (const auto& [name, value] : {std::pair("i1.tiles", tiles), {"n.tiles", tiles}, {"cluster", cluster}}) {
-          const int h = testing::HoleOf(space, name);
+          const int h = testing::ParameterOf(space, name);
           if (h < 0) continue;
           std::vector<int32_t> domain;
           space.Domain(h, configuration, &domain);

@@ -15,20 +15,20 @@
 namespace diapason {
 namespace {
 
-// The configuration of the first space whose name contains `part`, its default with some holes set by name; null if
-// none has it.
+// The configuration of the first space whose name contains `part`, its default with some parameters set by name; null
+// if none has it.
 const Space* SpaceWith(const TaskSpace& task, const std::string& part) {
   for (int i = 0; i < task.size(); ++i)
     if (task.space(i).name().find(part) != std::string::npos) return &task.space(i);
   return nullptr;
 }
 
-std::vector<int32_t> WithHoles(const Space& space, const std::vector<std::pair<std::string, int32_t>>& values) {
+std::vector<int32_t> WithParameters(const Space& space, const std::vector<std::pair<std::string, int32_t>>& values) {
   std::vector<int32_t> configuration = space.Default();
   int set = 0;
   for (int h = 0; h < space.size(); ++h)
     for (const auto& [name, value] : values)
-      if (space.hole_name(h) == name) {
+      if (space.parameter_name(h) == name) {
         configuration[h] = value;
         ++set;
       }
@@ -36,16 +36,16 @@ std::vector<int32_t> WithHoles(const Space& space, const std::vector<std::pair<s
   space.Clamp(0, absl::MakeSpan(configuration));
   for (int h = 0; h < space.size(); ++h)
     for (const auto& [name, value] : values)
-      if (space.hole_name(h) == name) {
+      if (space.parameter_name(h) == name) {
         EXPECT_EQ(configuration[h], value) << name;
       }
   return configuration;
 }
 
-// The hole of the reduction's innermost tile.
+// The parameter of the reduction's innermost tile.
 std::string TensorK(const Space& space) {
   for (int h = 0; h < space.size(); ++h)
-    if (space.hole_name(h).ends_with(".r2")) return space.hole_name(h);
+    if (space.parameter_name(h).ends_with(".r2")) return space.parameter_name(h);
   return "";
 }
 
@@ -87,13 +87,13 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
     ASSERT_NE(space, nullptr) << sketch;
     for (int stages : {1, 2, 3, 4, 6}) {
       // Small tiles of the reduction: more iterations than stages.
-      std::vector<std::pair<std::string, int32_t>> holes{{"stages", stages}};
+      std::vector<std::pair<std::string, int32_t>> parameters{{"stages", stages}};
       for (int h = 0; h < space->size(); ++h) {
-        const std::string& name = space->hole_name(h);
-        if (name.ends_with(".r1")) holes.emplace_back(name, 1);
-        if (name.ends_with(".r2")) holes.emplace_back(name, std::string(sketch).ends_with("tensor") ? 8 : 1);
+        const std::string& name = space->parameter_name(h);
+        if (name.ends_with(".r1")) parameters.emplace_back(name, 1);
+        if (name.ends_with(".r2")) parameters.emplace_back(name, std::string(sketch).ends_with("tensor") ? 8 : 1);
       }
-      const std::string source = Check(dag, *space, WithHoles(*space, holes));
+      const std::string source = Check(dag, *space, WithParameters(*space, parameters));
       const bool asynchronous = source.find("async_wait<" + std::to_string(stages - 2) + ">") != std::string::npos;
       if (cuda()) {
         EXPECT_EQ(asynchronous, stages > 1) << source;
@@ -104,7 +104,7 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
 
 std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int32_t>& configuration) {
   std::map<std::string, int32_t> values;
-  for (int h = 0; h < space.size(); ++h) values[space.hole_name(h)] = configuration[h];
+  for (int h = 0; h < space.size(); ++h) values[space.parameter_name(h)] = configuration[h];
   return values;
 }
 
@@ -118,14 +118,14 @@ TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
       {"rows/tile",
        {{"r0.r1", 7}, {"r0.r2", 1}, {"j.r1", 1}, {"j.r2", 21}, {"i2.s4", 4}, {"i3.threads", 16}, {"stages", 1}}},
       {"rows/tensor", {{"r0.r1", 7}, {"j.r1", 1}, {"j.r2", 24}, {"i1.warps", 4}, {"i2.tiles", 2}, {"stages", 1}}}};
-  for (const auto& [name, holes] : expected) {
+  for (const auto& [name, parameters] : expected) {
     SCOPED_TRACE(name);
     const Space* space = SpaceWith(*task, name);
     ASSERT_NE(space, nullptr);
     const auto priors = space->Priors();
     ASSERT_EQ(priors.size(), 1u);
     const std::map<std::string, int32_t> values = ByName(*space, priors[0]);
-    for (const auto& [hole, value] : holes) EXPECT_EQ(values.at(hole), value) << hole;
+    for (const auto& [parameter, value] : parameters) EXPECT_EQ(values.at(parameter), value) << parameter;
     Check(first, *space, priors[0]);
   }
   // Four channels are vectors: no rewrite of rows.
@@ -155,8 +155,9 @@ TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
     SCOPED_TRACE(sketch);
     const Space* space = SpaceWith(*task, sketch);
     ASSERT_NE(space, nullptr);
-    const std::string source = Check(
-        dag, *space, WithHoles(*space, {{"r0.r1", 1}, {"stages", 3}, {"x.rows.vector", 4}, {"w.shared.vector", 4}}));
+    const std::string source =
+        Check(dag, *space,
+              WithParameters(*space, {{"r0.r1", 1}, {"stages", 3}, {"x.rows.vector", 4}, {"w.shared.vector", 4}}));
     if (!cuda()) continue;
     EXPECT_NE(source.find("async_copy<16>(x_rows_"), std::string::npos) << source;
     for (const char* less : {"async_copy<4>(", "async_copy<8>("})
@@ -170,7 +171,7 @@ TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
   const Space* space = SpaceWith(*task, "gemm/tensor");
   ASSERT_NE(space, nullptr);
   const std::string inner = TensorK(*space), outer = inner.substr(0, inner.size() - 1) + "1";
-  const std::string source = Check(dag, *space, WithHoles(*space, {{"stages", 6}, {inner, 8}, {outer, 1}}));
+  const std::string source = Check(dag, *space, WithParameters(*space, {{"stages", 6}, {inner, 8}, {outer, 1}}));
   if (cuda()) {
     EXPECT_NE(source.find("async_wait<0>"), std::string::npos) << source;
   }
@@ -186,7 +187,7 @@ TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
       for (int k : {8, 16, 32}) {
         std::vector<int32_t> configuration = space->Default();
         for (int h = 0; h < space->size(); ++h)
-          if (space->hole_name(h) == TensorK(*space)) configuration[h] = k;
+          if (space->parameter_name(h) == TensorK(*space)) configuration[h] = k;
         space->Clamp(0, absl::MakeSpan(configuration));
         const std::string source = Check(dag, *space, configuration);
         if (!cuda()) continue;
@@ -229,7 +230,7 @@ double ErrorOf(const std::vector<Array>& outputs, const std::map<int, Array>& in
   return error / largest;
 }
 
-// The factor that docs/space.md gives.
+// The factor that docs/kernels.md gives.
 TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
   if (!cuda()) GTEST_SKIP() << "there are no tensor cores";
   const auto device = OpenDevice(Target::Parse(GetParam()).value());
@@ -246,7 +247,7 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
       if (space == nullptr) return INFINITY;
       std::vector<int32_t> configuration = space->Default();
       for (int h = 0; h < space->size(); ++h)
-        if (depth > 0 && space->hole_name(h) == "k.r2") {
+        if (depth > 0 && space->parameter_name(h) == "k.r2") {
           configuration[h] = depth;
           space->Clamp(h + 1, absl::MakeSpan(configuration));
         }

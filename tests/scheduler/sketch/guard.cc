@@ -95,17 +95,17 @@ std::vector<int32_t> DrawCandidate(const Space& space, uint64_t seed, int number
   if (number == 0) return space.Default();
   Random random(seed, static_cast<uint64_t>(number));
   std::vector<int32_t> configuration(space.size(), 1), values;
-  for (int hole = 0; hole < space.size(); ++hole) {
-    space.Domain(hole, configuration, &values);
-    configuration[hole] = values[random.Below(static_cast<uint32_t>(values.size()))];
+  for (int parameter = 0; parameter < space.size(); ++parameter) {
+    space.Domain(parameter, configuration, &values);
+    configuration[parameter] = values[random.Below(static_cast<uint32_t>(values.size()))];
   }
   return configuration;
 }
 
 std::string Describe(const std::string& task, const Space& space, int number, absl::Span<const int32_t> configuration) {
   std::string text = absl::StrCat(task, " ", space.name(), " candidate ", number, ":");
-  for (int hole = 0; hole < space.size(); ++hole)
-    absl::StrAppend(&text, " ", space.hole_name(hole), "=", configuration[hole]);
+  for (int parameter = 0; parameter < space.size(); ++parameter)
+    absl::StrAppend(&text, " ", space.parameter_name(parameter), "=", configuration[parameter]);
   return text;
 }
 

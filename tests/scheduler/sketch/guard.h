@@ -36,7 +36,7 @@ struct GuardSettings {
 // networks with fewer channels and pixels, once with channels that vectors divide and once with odd ones.
 std::vector<NamedDag> BuiltinTasks(bool full_size);
 
-// The configuration of candidate `number` of a sketch: its default for 0, else each hole drawn from its domain.
+// The configuration of candidate `number` of a sketch: its default for 0, else each parameter drawn from its domain.
 std::vector<int32_t> DrawCandidate(const Space& space, uint64_t seed, int number);
 
 // "resnet-18/conv2d_3x3 gemm/tile2 candidate 5: i1.s1=4 ...", enough to run it again.

@@ -105,7 +105,7 @@ TEST(LibrarySpaces, RequireEachAlgorithmOnceAndAreNeverTheDefault) {
   const ComputeDag dag = testing::DagOf(ConvolutionCase{.nhwc = false});
   const auto task = TaskSpace::Create(dag, target, facts).value();
   const Space& fused = task->space(task->Find("library/cudnn.fused"));
-  ASSERT_EQ(fused.hole_name(0), "algorithm");
+  ASSERT_EQ(fused.parameter_name(0), "algorithm");
   std::vector<int32_t> algorithms;
   for (const std::vector<int32_t>& configuration : fused.Priors()) {
     algorithms.push_back(configuration[0]);

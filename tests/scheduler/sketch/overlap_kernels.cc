@@ -56,7 +56,7 @@ class Selection {
     std::vector<const Space*> offered, fresh;
     for (int i = 0; i < (*space)->size(); ++i) {
       const Space& sketch = (*space)->space(i);
-      if (testing::HoleOf(sketch, "overlap") < 0) continue;
+      if (testing::ParameterOf(sketch, "overlap") < 0) continue;
       offered.push_back(&sketch);
       if (taken_[sketch.name()]++ < 1) fresh.push_back(&sketch);
     }
@@ -74,7 +74,7 @@ class Selection {
     const int found = (*space)->Find(sketch);
     if (found < 0 || (*space)->space(found).size() != static_cast<int>(configuration.size()))
       return Fail(task.name,
-                  absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", configuration.size(), " holes")));
+                  absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", configuration.size(), " parameters")));
     const Space& one = (*space)->space(found);
     candidates_.push_back(
         {testing::Describe(task.name, one, 0, configuration), &task.dag, one.Instantiate(configuration)});
@@ -95,7 +95,7 @@ class Selection {
     std::vector<int32_t> configuration = number % kDrawnShare == 0   ? testing::DrawCandidate(space, kSeed, number)
                                          : number % kDrawnShare == 1 ? space.Default()
                                                                      : testing::Decide(space, {});
-    const int overlap = testing::HoleOf(space, "overlap");
+    const int overlap = testing::ParameterOf(space, "overlap");
     configuration[overlap] = 1 + number / kDrawnShare % 2;
     space.Clamp(overlap, absl::MakeSpan(configuration));
     candidates_.push_back(

@@ -83,8 +83,8 @@ std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_
   std::vector<int32_t> configuration(space.size()), values;
   for (int h = 0; h < space.size(); ++h) {
     space.Domain(h, configuration, &values);
-    const std::string level = space.hole_name(h).substr(space.hole_name(h).find('.') + 1);
-    auto wanted = said.find(space.hole_name(h));
+    const std::string level = space.parameter_name(h).substr(space.parameter_name(h).find('.') + 1);
+    auto wanted = said.find(space.parameter_name(h));
     if (wanted == said.end()) wanted = said.find(level);
     const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
     configuration[h] = legal ? wanted->second : values[random() % values.size()];

@@ -53,13 +53,13 @@ TEST(ThreadSets, SumTheirShares) {
         const Said said{{"cluster", n % 2 + 1}, {"thread_sets", n % 4 < 2 ? 2 : 4}};
         std::vector<int32_t> configuration = Decide(*space, {}, &random);
         for (int h = 0; h < space->size(); ++h)
-          if (const auto it = said.find(space->hole_name(h)); it != said.end()) configuration[h] = it->second;
+          if (const auto it = said.find(space->parameter_name(h)); it != said.end()) configuration[h] = it->second;
         space->Clamp(0, absl::MakeSpan(configuration));
         const LoweredProgram lowered = Lowered(dag, *space, configuration);
         const KernelFunc& kernel = lowered.kernels.at(0);
-        const int hole =
+        const int parameter =
             std::find(configuration.begin(), configuration.end(), said.at("thread_sets")) - configuration.begin();
-        if (hole == space->size() || kernel.threads * kernel.cluster > 300 || kernel.blocks > 32) continue;
+        if (parameter == space->size() || kernel.threads * kernel.cluster > 300 || kernel.blocks > 32) continue;
         ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected)) << space->name();
         ++run;
         tensor += space->name().find("tensor") != std::string::npos;

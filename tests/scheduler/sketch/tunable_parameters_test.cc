@@ -15,16 +15,16 @@ TEST(TunableParameters, TilesAreDivisorsAndRoundNumbersUpToALimit) {
 
 TEST(TunableParameters, AreNumberedAsTheyAreAddedUnlessThereIsOneValue) {
   TunableParameters parameters;
-  EXPECT_EQ(parameters.Tile("a", 8, 4).holes[0], 0);
+  EXPECT_EQ(parameters.Tile("a", 8, 4).parameters[0], 0);
   const Factor fixed = parameters.Option("b", {5}, 5);
   EXPECT_TRUE(fixed.is_constant());
   EXPECT_EQ(fixed.value, 5);
-  EXPECT_EQ(parameters.Option("c", {0, 16}, 16).holes[0], 1);
-  ASSERT_EQ(parameters.holes().size(), 2u);
-  EXPECT_EQ(parameters.holes()[0].kind, Hole::Kind::kTile);
-  EXPECT_EQ(parameters.holes()[1].name, "c");
-  EXPECT_EQ(parameters.holes()[1].kind, Hole::Kind::kOption);
-  EXPECT_EQ(parameters.holes()[1].preferred, 16);
+  EXPECT_EQ(parameters.Option("c", {0, 16}, 16).parameters[0], 1);
+  ASSERT_EQ(parameters.all().size(), 2u);
+  EXPECT_EQ(parameters.all()[0].kind, TunableParameter::Kind::kTile);
+  EXPECT_EQ(parameters.all()[1].name, "c");
+  EXPECT_EQ(parameters.all()[1].kind, TunableParameter::Kind::kOption);
+  EXPECT_EQ(parameters.all()[1].preferred, 16);
   EXPECT_TRUE(parameters.status().ok());
 }
 
@@ -33,7 +33,7 @@ TEST(TunableParameters, OneWithoutValuesIsAnErrorAndTheFirstIsKept) {
   EXPECT_EQ(parameters.Option("a", {}, 1).value, 1);
   parameters.Option("b", {}, 1);
   EXPECT_EQ(parameters.status(), absl::InvalidArgumentError("parameter a has no value"));
-  EXPECT_TRUE(parameters.holes().empty());
+  EXPECT_TRUE(parameters.all().empty());
 }
 
 TEST(TunableParameters, APriorIsTheLeastValueThatIsNotBelowWhatIsWanted) {
@@ -41,14 +41,14 @@ TEST(TunableParameters, APriorIsTheLeastValueThatIsNotBelowWhatIsWanted) {
   const Factor a = parameters.Option("a", {1, 2, 8}, 1);
   const auto prior = [&](int64_t wanted) {
     parameters.Prior(a, wanted);
-    return parameters.holes()[0].prior;
+    return parameters.all()[0].prior;
   };
   EXPECT_EQ(prior(2), 2);
   EXPECT_EQ(prior(3), 8);
   EXPECT_EQ(prior(100), 8);
   parameters.Prior(Factor::Of(3), 1);  // nothing to choose
   parameters.DropPrior();
-  EXPECT_EQ(parameters.holes()[0].prior, std::nullopt);
+  EXPECT_EQ(parameters.all()[0].prior, std::nullopt);
 }
 
 TEST(TunableParameters, ALeastValueNarrowsDefaultAndPriorToo) {
@@ -56,12 +56,12 @@ TEST(TunableParameters, ALeastValueNarrowsDefaultAndPriorToo) {
   const Factor a = parameters.Option("a", {1, 2, 4, 8}, 1);
   parameters.Prior(a, 2);
   parameters.AtLeast(a, 4);
-  EXPECT_EQ(parameters.holes()[0].values, (Values{4, 8}));
-  EXPECT_EQ(parameters.holes()[0].preferred, 4);
-  EXPECT_EQ(parameters.holes()[0].prior, 4);
+  EXPECT_EQ(parameters.all()[0].values, (Values{4, 8}));
+  EXPECT_EQ(parameters.all()[0].preferred, 4);
+  EXPECT_EQ(parameters.all()[0].prior, 4);
   parameters.AtLeast(a, 9);
   EXPECT_EQ(parameters.status(), absl::InvalidArgumentError("parameter a has no value of 9"));
-  EXPECT_EQ(parameters.holes()[0].values, (Values{4, 8}));
+  EXPECT_EQ(parameters.all()[0].values, (Values{4, 8}));
 }
 
 }  // namespace

@@ -1,24 +1,17 @@
 #include "compiler/tensor/simplify/bounds.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "testing.h"
 
 namespace diapason::simplify {
 namespace {
 
-class CanonicalBoundsTest : public testing::Test {
+class CanonicalBoundsTest : public CanonicalTest {
  protected:
-  CanonicalBoundsTest() { given_ = {{x_.get(), {0, 9}}, {y_.get(), {-5, 5}}}; }
-  std::string Bounds(const Expr& e) {
-    const KnownRanges ranges(given_);
-    const std::optional<Interval> bounds = CanonicalBounds(ranges).Of(e);
-    return bounds ? std::to_string(bounds->min) + ".." + std::to_string(bounds->max) : "unknown";
-  }
+  CanonicalBoundsTest() : CanonicalTest({0, 9}, {-5, 5}) {}
+  std::string Bounds(const Expr& e) { return RangeText(bounds_.Of(e)); }
   static Expr Int(int64_t value) { return IntImm(value); }
-
-  Expr x_ = MakeVar("x"), y_ = MakeVar("y"), free_ = MakeVar("free");
-  Ranges given_;
 };
 
 TEST_F(CanonicalBoundsTest, SumsAddUpTheEndsOfTheirTerms) {

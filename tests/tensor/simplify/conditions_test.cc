@@ -1,25 +1,19 @@
 #include "compiler/tensor/simplify/conditions.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "testing.h"
 
 namespace diapason::simplify {
 namespace {
 
-class CanonicalConditionsTest : public testing::Test {
+class CanonicalConditionsTest : public CanonicalTest {
  protected:
-  CanonicalConditionsTest() { given_ = {{x_.get(), {0, 9}}, {y_.get(), {0, 3}}}; }
+  CanonicalConditionsTest() : CanonicalTest({0, 9}, {0, 3}) {}
   Expr Less(const Expr& e) { return conditions_.LessThanZero(ToAffine(e)); }
   Expr Zero(const Expr& e) { return conditions_.EqualsZero(ToAffine(e)); }
   std::string Both(const Expr& a, const Expr& b) { return ToString(conditions_.Conjunction(a, b)); }
 
-  Expr x_ = MakeVar("x"), y_ = MakeVar("y"), free_ = MakeVar("free");
-  Ranges given_;
-  const KnownRanges ranges_{given_};
-  Interner interner_;
-  CanonicalBounds bounds_{ranges_};
-  CanonicalSums sums_{interner_, bounds_};
   CanonicalConditions conditions_{interner_, bounds_, sums_};
 };
 

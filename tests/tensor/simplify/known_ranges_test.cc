@@ -1,15 +1,11 @@
 #include "compiler/tensor/simplify/known_ranges.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "testing.h"
 
 namespace diapason::simplify {
 namespace {
-
-std::string RangeText(const std::optional<Interval>& range) {
-  return range ? std::to_string(range->min) + ".." + std::to_string(range->max) : "unknown";
-}
 
 class KnownRangesTest : public testing::Test {
  protected:

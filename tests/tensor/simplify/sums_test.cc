@@ -1,25 +1,18 @@
 #include "compiler/tensor/simplify/sums.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include "testing.h"
 
 namespace diapason::simplify {
 namespace {
 
-class CanonicalSumsTest : public testing::Test {
+class CanonicalSumsTest : public CanonicalTest {
  protected:
-  CanonicalSumsTest() { given_ = {{x_.get(), {0, 9}}, {y_.get(), {0, 7}}}; }
+  CanonicalSumsTest() : CanonicalTest({0, 9}, {0, 7}) {}
   Affine Form(const Expr& e) { return ToAffine(interner_.Node(e)); }
   std::string Text(const Affine& a) { return ToString(interner_.Sum(a)); }
   static Expr Times(const Expr& e, int64_t factor) { return Mul(e, IntImm(factor)); }
-
-  Expr x_ = MakeVar("x"), y_ = MakeVar("y"), free_ = MakeVar("free");
-  Ranges given_;
-  const KnownRanges ranges_{given_};
-  Interner interner_;
-  CanonicalBounds bounds_{ranges_};
-  CanonicalSums sums_{interner_, bounds_};
 };
 
 TEST_F(CanonicalSumsTest, QuotientsAndRemaindersOfWhatIsSplitAlreadyAreItsParts) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32, with it, or float16, random weights, everything in CUDA graphs.
 
-    bench/peers_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
-    bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
-    bench/peers_torch.py kernels convs|depthwise|gemm|...-half  the kernels of gpu_table/cases.py, the best of formats and ways
-    bench/peers_torch.py export NAME FILE             the network as ONNX, with image.npy and expected.npy beside it
-    bench/peers_torch.py serve                        answers such requests, one JSON list of words a line, until its input ends
+    bench/baselines_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
+    bench/baselines_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
+    bench/baselines_torch.py kernels convs|depthwise|gemm|...-half  the kernels of gpu_table/cases.py, the best of formats and variants
+    bench/baselines_torch.py export NAME FILE             the network as ONNX, with image.npy and expected.npy beside it
+    bench/baselines_torch.py serve                        answers such requests, one JSON list of words a line, until its input ends
 
 Prints one JSON document each; times are medians in microseconds. A sample is 20 ms of replays one after the other, as Diapason
 takes its own. Before timing: batch norms are folded into convolutions, cuDNN tries all of its algorithms.
@@ -140,7 +140,7 @@ def time_transformer(args):
             print(f"{args.name}, {attention}: {error}", file=sys.stderr)
             torch.cuda.synchronize()
     if not variants:
-        raise RuntimeError(f"{args.name} runs in no way")
+        raise RuntimeError(f"{args.name} runs in no variant")
     return {"variants": variants, "best_us": min(variants.values())}
 
 
@@ -179,7 +179,7 @@ def random(shape, memory_format=torch.contiguous_format):
     return torch.randn(*shape, device="cuda").contiguous(memory_format=memory_format)
 
 
-def conv_ways(kernel, memory_format):
+def conv_variants(kernel, memory_format):
     """The convolution alone, and with bias and relu: as kernels of their own and as cuDNN's fused call."""
     o, batch, dtype = kernel.options, kernel.batch, type_of(kernel.dtype)
     x = random((batch, o["ci"], o["h"], o["w"]), memory_format).to(dtype)
@@ -190,7 +190,7 @@ def conv_ways(kernel, memory_format):
             "fused": lambda: torch.cudnn_convolution_relu(x, w, b, (stride, stride), (pad, pad), (1, 1), 1)}
 
 
-def depthwise_ways(kernel, memory_format):
+def depthwise_variants(kernel, memory_format):
     """The convolution alone, and with scale, shift and relu as kernels of their own."""
     o = kernel.options
     channels = o["channels"] * o["multiplier"]
@@ -205,10 +205,10 @@ def depthwise_ways(kernel, memory_format):
             "in place": lambda: conv().mul_(scale).add_(shift).relu_()}
 
 
-def time_ways(ways, copies):
-    """A way that this version does not know or cannot run is left out; the convolution alone must run."""
+def time_variants(variants, copies):
+    """A variant that this version does not know or cannot run is left out; the convolution alone must run."""
     times = {}
-    for name, call in ways.items():
+    for name, call in variants.items():
         try:
             times[name] = time_us(call, copies)
         except (RuntimeError, AttributeError) as error:
@@ -219,11 +219,11 @@ def time_ways(ways, copies):
 
 
 def time_convolution(kernel):
-    ways = conv_ways if kernel.operator == "conv2d" else depthwise_ways
+    variants_of = conv_variants if kernel.operator == "conv2d" else depthwise_variants
     variants = {}
     for name, memory_format in FORMATS.items():
-        for way, time in time_ways(ways(kernel, memory_format), 20).items():
-            variants[f"{name} {way}"] = time
+        for variant, time in time_variants(variants_of(kernel, memory_format), 20).items():
+            variants[f"{name} {variant}"] = time
     alone = {name: time for name, time in variants.items() if name.endswith("alone")}
     # Without bias and relu of our own the convolution alone is the same work.
     fused = kernel.operator != "conv2d" or kernel.options.get("bias", 0)
@@ -286,9 +286,9 @@ def time_layer_norm(kernel):
 
 def time_kernel(kernel):
     """By what it is."""
-    ways = {"gemm": lambda: time_gemm(kernel, type_of(kernel.dtype)), "attention": lambda: time_attention(kernel),
-            "layer_norm": lambda: time_layer_norm(kernel)}
-    return ways.get(kernel.operator, lambda: time_convolution(kernel))()
+    timers = {"gemm": lambda: time_gemm(kernel, type_of(kernel.dtype)), "attention": lambda: time_attention(kernel),
+              "layer_norm": lambda: time_layer_norm(kernel)}
+    return timers.get(kernel.operator, lambda: time_convolution(kernel))()
 
 
 @torch.inference_mode()

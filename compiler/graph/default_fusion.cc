@@ -1,4 +1,4 @@
-#include "compiler/graph/usual_ways.h"
+#include "compiler/graph/default_fusion.h"
 
 #include <algorithm>
 #include <optional>
@@ -26,10 +26,10 @@ std::pair<int64_t, int64_t> EffortOf(const Network& network, const std::vector<G
 std::vector<int> NextConcats(const Network& network, const Grouping& grouping, const std::set<int>& tried,
                              size_t count) {
   std::vector<int> nodes;
-  for (const Fork& fork : grouping.forks) {
-    const bool candidate =
-        fork.other == Way::kInPlace && network.nodes[fork.node].inputs.size() > 1 && !tried.contains(fork.node);
-    if (candidate) nodes.push_back(fork.node);
+  for (const FusionOption& option : grouping.options) {
+    const bool candidate = option.other == FusionMode::kInPlace && network.nodes[option.node].inputs.size() > 1 &&
+                           !tried.contains(option.node);
+    if (candidate) nodes.push_back(option.node);
   }
   std::sort(nodes.begin(), nodes.end());
   if (nodes.size() > count) nodes.resize(count);
@@ -38,17 +38,17 @@ std::vector<int> NextConcats(const Network& network, const Grouping& grouping, c
 
 }  // namespace
 
-Ways UsualWays(const GroupingFacts& facts) {
+FusionModes DefaultFusion(const GroupingFacts& facts) {
   const Network& network = facts.network;
-  Ways ways;
+  FusionModes modes;
   std::set<int> tried;
   size_t window = 1;  // how many are tried at once: more as long as they are apart
   for (std::optional<GroupChanges> changes;;) {
-    if (!changes) changes.emplace(facts, ways);
+    if (!changes) changes.emplace(facts, modes);
     const std::vector<int> concats = NextConcats(network, changes->base(), tried, window);
-    if (concats.empty()) return ways;
-    std::vector<Ways> choices;
-    for (int n : concats) choices.push_back({{n, Way::kInPlace}});
+    if (concats.empty()) return modes;
+    std::vector<FusionModes> choices;
+    for (int n : concats) choices.push_back({{n, FusionMode::kInPlace}});
     const std::optional<std::vector<GroupChange>> found =
         choices.size() > 1 ? changes->OfEachAtOnce(choices) : changes->OfEach(choices);
     if (!found) {  // one may allow the next one
@@ -61,7 +61,7 @@ Ways UsualWays(const GroupingFacts& facts) {
     for (size_t i = 0; i < concats.size(); ++i) {
       const GroupChange& change = (*found)[i];
       if (!(EffortOf(network, change.added) < EffortOf(network, change.removed))) continue;
-      ways[concats[i]] = Way::kInPlace;
+      modes[concats[i]] = FusionMode::kInPlace;
       better = true;
     }
     if (better) changes.reset();

@@ -35,7 +35,7 @@ from python_environment import enter_venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "bench"
-VENV = ROOT / "build" / "peer-venv"
+VENV = ROOT / "build" / "baseline-venv"
 PACKAGES = ["torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"]
 CLASSIFIERS = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "efficientnet_b0", "densenet121"]
 OTHERS = ["vit_b_16", "bert"]

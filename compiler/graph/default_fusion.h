@@ -1,4 +1,4 @@
-// The ways that a partition takes where nobody chooses others (cuts.h).
+// How nodes are fused where no other alternative is chosen (fusion_choices.h).
 #pragma once
 
 #include "compiler/graph/grouping.h"
@@ -8,6 +8,6 @@ namespace diapason {
 // Concatenations in place where that leaves fewer kernels, or as many that write less. They are decided one by one in
 // order; those whose changes are apart by few groupings, so that the effort does not grow with their number times that
 // of the nodes.
-Ways UsualWays(const GroupingFacts& facts);
+FusionModes DefaultFusion(const GroupingFacts& facts);
 
 }  // namespace diapason
