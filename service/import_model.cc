@@ -21,8 +21,8 @@
 #include "diapason/v1/import.pb.h"
 #include "service/import_form.h"
 #include "service/importer.h"
-#include "worker/process/host_memory.h"
 #include "worker/process/child_process.h"
+#include "worker/process/host_memory.h"
 #include "worker/process/scratch.h"
 
 namespace diapason {

@@ -11,8 +11,8 @@
 #include "absl/base/config.h"
 #include "base/environment.h"
 #include "tests/attacks/attack_fixture.h"
-#include "worker/process/host_memory.h"
 #include "worker/process/child_process.h"
+#include "worker/process/host_memory.h"
 #include "worker/process/sandbox.h"
 #include "worker/process/scratch.h"
 

@@ -22,11 +22,11 @@
 #include "diapason/v1/process.pb.h"
 #include "worker/pipeline/builders.h"
 #include "worker/pipeline/builds.h"
-#include "worker/process/host_memory.h"
 #include "worker/pipeline/job.h"
 #include "worker/pipeline/jobs.h"
 #include "worker/pipeline/process_slot.h"
 #include "worker/pipeline/runners.h"
+#include "worker/process/host_memory.h"
 #include "worker/process/scratch.h"
 
 namespace diapason {

@@ -1,8 +1,8 @@
 // What a tracker knows of queues, their requests, and the sessions of workers. The parts of the tracker share these
 // structs; a part says in its header which of them, or which members, it alone changes.
 //
-// All parts are behind the one lock of the tracker (worker/tracker/tracker.cc): none has a lock of its own, and each call
-// of any of them is made with that one held.
+// All parts are behind the one lock of the tracker (worker/tracker/tracker.cc): none has a lock of its own, and each
+// call of any of them is made with that one held.
 #pragma once
 
 #include <algorithm>
