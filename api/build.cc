@@ -5,16 +5,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "api/build_from.h"
 #include "api/build_latency.h"
 #include "api/check.h"
 #include "api/import.h"
+#include "api/record_sources.h"
 #include "base/check.h"
 #include "compiler/build/build_package.h"
 #include "compiler/build/package.h"
 #include "compiler/runtime/device.h"
 #include "db/history.h"
 #include "db/history_name.h"
+#include "diapason/compiler.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
 #include "service/target.h"
@@ -287,8 +288,7 @@ std::string HistoryOfLatencies(const BuildOptions& options) {
   return "";
 }
 
-}  // namespace
-
+// With records of these sources in their order, and those that come with the program last.
 absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std::unique_ptr<RecordSource>> from) {
   BuildOptions options = given;
   RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
@@ -327,6 +327,8 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   return ReportOn(options, resolved.target.ToString(), plans, builder.runs_here(), latencies);
 }
 
+}  // namespace
+
 absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
   std::vector<std::unique_ptr<RecordSource>> sources;
   for (const std::string& history : options.histories) {
@@ -337,6 +339,7 @@ absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
       return absl::NotFoundError(absl::StrCat(absent, ", or leave it out to build without records of your own"));
     Warn(options.hooks, absent);
   }
+  if (!options.service.address.empty()) sources.push_back(ServiceSource(options.service));
   return BuildFrom(options, std::move(sources));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/endpoint.h"
 #include "api/record.h"
 #include "base/check.h"
 #include "compiler/tensor/target.h"
@@ -68,6 +69,15 @@ absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query) {
   return filter;
 }
 
+namespace {
+
+absl::Status CheckTop(int64_t top) {
+  if (top >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the best ", top, " records are asked for; ask for 1 or more"));
+}
+
+}  // namespace
+
 class History::Impl {
  public:
   explicit Impl(std::unique_ptr<::diapason::History> history) : history(std::move(history)) {}
@@ -84,8 +94,7 @@ absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path) 
 }
 
 absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int64_t top) {
-  if (top < 1)
-    return absl::InvalidArgumentError(absl::StrCat("the best ", top, " records are asked for; ask for 1 or more"));
+  RETURN_IF_ERROR(CheckTop(top));
   ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
   const absl::Status known = ::diapason::CheckNetwork(*impl_->history, filter.network, impl_->history->path());
   if (absl::IsNotFound(known)) {
@@ -99,6 +108,18 @@ absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int
   if (filter.network.empty()) return records;
   ASSIGN_OR_RETURN(const auto counts, CountsOf(*impl_->history, filter.network));
   RankByShare(counts, records);
+  return records;
+}
+
+absl::StatusOr<std::vector<Record>> QueryService(const Endpoint& service, const RecordQuery& query, int64_t top) {
+  RETURN_IF_ERROR(CheckTop(top));
+  ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ConnectService(service));
+  std::map<std::string, double> counts;
+  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, client->Query(filter, top, &counts));
+  std::vector<Record> records;
+  for (const TuningRecord& record : found) records.push_back(RecordOf(record));
+  if (!filter.network.empty()) RankByShare(counts, records);
   return records;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "api/version.h"
 #include "base/check.h"
+#include "compiler/graph/builtin.h"
 
 namespace diapason::api {
 namespace {
@@ -36,6 +37,18 @@ std::string& MutableProgram() {
 void SetProgram(const std::string& path) { MutableProgram() = path; }
 const std::string& Program() { return MutableProgram(); }
 const char* Version() { return kVersion; }
+
+std::vector<BuiltinNetwork> Networks() {
+  std::vector<BuiltinNetwork> networks;
+  for (const BuiltinInfo& info : BuiltinNetworks()) {
+    networks.push_back({info.name, info.help, {}});
+    for (const BuiltinOption& option : info.options)
+      networks.back().options.push_back({option.name, option.fallback, option.help});
+  }
+  return networks;
+}
+
+std::string SizesText(const std::map<std::string, int64_t>& sizes) { return ::diapason::SizesText(sizes); }
 
 void Warn(const Hooks& hooks, const std::string& sentence) {
   if (hooks.warn) hooks.warn(sentence);

@@ -1,6 +1,7 @@
 #include "diapason/inspect.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "compiler/build/open_package.h"
 #include "compiler/build/output_growth.h"
+#include "compiler/build/package_archive.h"
 #include "service/target.h"
 
 namespace diapason::api {
@@ -81,6 +83,11 @@ absl::StatusOr<ModelInfo> InspectModel(const Model& model, const Hooks& hooks) {
   for (const DescribedPort& port : described.inputs) info.inputs.push_back(InfoOf(port));
   for (const DescribedPort& port : described.outputs) info.outputs.push_back(InfoOf(port));
   return info;
+}
+
+bool IsPackage(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) || IsArchiveName(path);
 }
 
 absl::StatusOr<PackageInfo> InspectPackage(const std::string& path) {

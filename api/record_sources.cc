@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/endpoint.h"
 #include "api/import.h"
 #include "base/check.h"
 #include "db/history.h"
@@ -51,6 +52,31 @@ class HistorySource : public RecordSource {
 
  private:
   const std::string path_;
+};
+
+// Those of a service, which cannot be marked from here.
+class ServedRecords : public RecordSource {
+ public:
+  explicit ServedRecords(Endpoint service) : service_(std::move(service)) {}
+  std::string kind() const override { return "service"; }
+
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                         bool may_differ) override {
+    if (client_ == nullptr) {
+      ASSIGN_OR_RETURN(client_, ConnectService(service_));
+    }
+    return client_->ForBuild(keys, target.target.ToString(), target.facts.model, may_differ);
+  }
+
+  std::string Mark(const TuningRecord& record, double, const std::string&) override {
+    return absl::StrCat("record ", record.id,
+                        " is the service's and cannot be marked from here; `diapason submit` of the network "
+                        "has the service check and mark it");
+  }
+
+ private:
+  const Endpoint service_;
+  std::unique_ptr<ServiceClient> client_;
 };
 
 // The records of files, which are only read.
@@ -118,6 +144,10 @@ absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecordSource(const std::string
   if (!IsJsonLines(history)) return std::make_unique<HistorySource>(history);
   std::ifstream in(history, std::ios::binary);
   return FileSource(in, history);
+}
+
+std::unique_ptr<RecordSource> ServiceSource(const Endpoint& service) {
+  return std::make_unique<ServedRecords>(service);
 }
 
 std::unique_ptr<RecordSource> ShippedSource() { return std::make_unique<ShippedRecords>(); }

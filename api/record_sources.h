@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "diapason/model.h"
 #include "service/network_assembly.h"
 #include "service/record_collection.h"
 #include "service/target.h"
@@ -32,6 +33,8 @@ bool IsHistory(const std::string& history);
 // Of a history, a file of JSON lines or an address of such a file. No error for a history that does not exist: it has
 // no records.
 absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecordSource(const std::string& history);
+// The history of a service, which is connected to by the first Read.
+std::unique_ptr<RecordSource> ServiceSource(const Endpoint& service);
 // The records that come with the program (ShippedRecordsFolder). Their files are read by the first Read.
 std::unique_ptr<RecordSource> ShippedSource();
 

@@ -1,14 +1,18 @@
-#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "api/check.h"
+#include "api/endpoint.h"
 #include "api/import.h"
+#include "api/spread_meter.h"
 #include "api/tune_job.h"
+#include "api/tune_spec.h"
 #include "base/check.h"
 #include "diapason/tuner.h"
+#include "worker/client.h"
 
 namespace diapason::api {
 namespace {
@@ -24,11 +28,27 @@ TaskProgress ProgressOf(const TaskReport& report, const Partition& partition) {
   task.best_us = report.best_us;
   task.fallback_us = report.fallback_us;
   task.gflops_per_s = report.gflops_per_s;
+  task.expected_us = report.expected_us;
   task.verified = report.verified;
   if (report.best_record > 0) task.record = report.best_record;
+  task.algorithm = report.rewrite;
   task.sketch = report.sketch;
   task.tuned = report.selected;
   return task;
+}
+
+StageTimes StagesOf(const StageReport& report) {
+  StageTimes stages;
+  stages.search_s = report.search_s;
+  stages.train_s = report.train_s;
+  stages.build_s = report.build_s;
+  stages.run_s = report.run_s;
+  stages.rounds = report.rounds;
+  stages.trainings = report.trainings;
+  stages.verifications = report.verifications;
+  stages.confirmations = report.confirmations;
+  stages.candidates_per_s = report.candidates_per_s;
+  return stages;
 }
 
 Progress ProgressOf(const TuneReport& report, const TuneSpec& spec, const Partition& partition) {
@@ -37,23 +57,51 @@ Progress ProgressOf(const TuneReport& report, const TuneSpec& spec, const Partit
   progress.trials = report.trials;
   progress.measured = report.measured;
   progress.failed = report.failed;
+  progress.trials_per_s = report.trials_per_s;
   progress.trial_limit = spec.trial_limit();
   if (spec.seconds > 0) progress.time_limit_s = spec.seconds;
   progress.time_left_s = report.seconds_left;
   progress.estimated_us = report.estimated_us;
   progress.estimated_fallback_us = report.estimated_fallback_us;
+  progress.tasks_us = report.tasks_us;
+  progress.expected_us = report.expected_us;
+  progress.expected_fallback_us = report.expected_fallback_us;
   progress.candidates = report.stages.candidates;
   progress.errors = report.errors;
+  progress.stages = StagesOf(report.stages);
   for (const TaskReport& task : report.tasks) progress.tasks.push_back(ProgressOf(task, partition));
   return progress;
 }
 
+// What the tuner's reports leave to those who listen.
+struct Heard {
+  int64_t built = 0, run = 0;
+  int task = 0;
+  SpreadMeter spread;
+
+  void AddTo(Progress& progress) const {
+    progress.built = built;
+    progress.run = run;
+    progress.task = task;
+  }
+};
+
 class Listener : public ProgressListener {
  public:
-  Listener(const TuneOptions& options, const TuneSpec& spec, const Partition& partition)
-      : options_(options), spec_(spec), partition_(partition) {}
+  Listener(const TuneOptions& options, const TuneSpec& spec, const Partition& partition, Heard& heard)
+      : options_(options), spec_(spec), partition_(partition), heard_(heard) {}
+  void OnRound(int task, int, const TuneReport& report) override {
+    heard_.task = task + 1;
+    Tell(report);
+  }
+  void OnRecord(int, const TuningRecord& record, bool, const TuneReport&) override {
+    const MeasureError* error = record.error();
+    ++heard_.built;
+    if (error == nullptr || error->stage >= MeasureStage::kLoad) ++heard_.run;
+    if (error == nullptr) heard_.spread.Add(*record.timing());
+  }
   void OnTick(const TuneReport& report) override { Tell(report); }
-  void OnFinish(const TuneReport& report) override { Tell(report); }
+  void OnFinish(const TuneReport& report) override { Tell(report, /*ended=*/true); }
   void OnWarning(const std::string& text) override { Warn(options_.hooks, text); }
   void OnVerified(int task, int64_t record, bool ok, const std::string& text) override {
     if (!ok)
@@ -62,58 +110,61 @@ class Listener : public ProgressListener {
   }
 
  private:
-  void Tell(const TuneReport& report) {
-    if (options_.progress) options_.progress(ProgressOf(report, spec_, partition_));
+  void Tell(const TuneReport& report, bool ended = false) {
+    if (!options_.progress) return;
+    Progress progress = ProgressOf(report, spec_, partition_);
+    heard_.AddTo(progress);
+    progress.ended = ended;
+    options_.progress(progress);
   }
 
   const TuneOptions& options_;
   const TuneSpec& spec_;
   const Partition& partition_;
+  Heard& heard_;
 };
 
-absl::Status CheckOptions(const TuneOptions& options) {
-  const auto refuse = [](const std::string& what, const auto& value, const std::string& wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, "; give ", wanted));
-  };
-  if (options.history.empty())
-    return absl::InvalidArgumentError("there is no history to add to; name a file for it, which is made if need be");
-  if (options.trials < 0) return refuse("the number of trials", options.trials, "0 for the default, or more");
-  if (!(options.seconds >= 0)) return refuse("the time limit", options.seconds, "0 for none, or seconds");
-  if (!(options.early_stop >= 0))
-    return refuse("early_stop", options.early_stop, "0 for never, a share, or a number of trials");
-  if (options.repeat < 1 || options.repeat > 1000) return refuse("repeat", options.repeat, "a number from 1 to 1000");
-  if (!(options.build_timeout_seconds > 0))
-    return refuse("the build timeout", options.build_timeout_seconds, "seconds above 0");
-  if (!(options.run_timeout_seconds > 0))
-    return refuse("the run timeout", options.run_timeout_seconds, "seconds above 0");
-  if (options.builders < 0 || options.builders > 1024)
-    return refuse("builders", options.builders, "a number from 0 to 1024");
-  if (!ParseSandboxMode(options.sandbox).has_value())
-    return refuse("sandbox", absl::StrCat("'", options.sandbox, "'"), "auto, on or off");
-  return absl::OkStatus();
+std::vector<ChoicePoint> ChoicePointsOf(const TuneWork& work, const TuneReport& report) {
+  std::vector<ChoicePoint> points;
+  for (size_t b = 0; b < work.boundaries.size(); ++b) {
+    ChoicePoint& point = points.emplace_back();
+    point.name = work.boundaries[b].name;
+    for (const int tried : work.tried[b]) {
+      const auto& way = work.boundaries[b].ways[tried];
+      ChoicePoint::Alternative& alternative = point.alternatives.emplace_back();
+      alternative.name = way.name;
+      for (const auto& [task, times] : way.tasks) alternative.tasks.push_back(task + 1);
+    }
+    point.best = point.alternatives[report.ways[b]].name;
+  }
+  return points;
 }
 
-absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(options));
-  TuneSpec spec;
-  spec.model = options.model.source;
-  ASSIGN_OR_RETURN(spec.options, ModelOptionsOf(options.model));
-  ASSIGN_OR_RETURN(spec.dims, DimsOf(options.model));
-  ASSIGN_OR_RETURN(const Target target, Target::Parse(options.target));
-  spec.target = target.ToString();
-  spec.trials = options.trials;
-  spec.seconds = options.seconds;
-  spec.tasks = absl::StrJoin(options.tasks, ",");
-  spec.seed = options.seed;
-  spec.early_stop = options.early_stop;
-  spec.measure.repeat = options.repeat;
-  spec.measure.min_repeat_ms = options.min_repeat_ms >= 0 ? options.min_repeat_ms : DefaultSampleMs(spec.measure.race);
-  spec.measure.build_timeout_s = options.build_timeout_seconds;
-  spec.measure.run_timeout_s = options.run_timeout_seconds;
-  spec.deterministic = options.deterministic;
-  spec.no_shipped_records = !options.shipped_records;
-  spec.no_check = !options.check;
-  return spec;
+// Nothing when they cannot tell.
+std::optional<WorkerLoad> LoadOf(MeasureClient& client) {
+  const absl::StatusOr<MeasureStatistics> s = client.Statistics();
+  if (!s.ok()) return std::nullopt;
+  WorkerLoad load;
+  load.builders = s->builders;
+  load.devices = s->devices;
+  load.builds = s->builds;
+  load.runs = s->runs;
+  load.runs_stopped_early = s->stopped_early;
+  load.builder_restarts = s->builder_restarts;
+  load.runner_restarts = s->runner_restarts;
+  load.builds_per_s = s->builds_per_second();
+  load.runs_per_s = s->runs_per_second();
+  load.builder_utilisation = s->builder_utilisation();
+  load.runner_utilisation = s->runner_utilisation();
+  const MeasureStatistics::RunSeconds& run = s->run_seconds;
+  load.run_phases = {{"load_s", run.load},
+                     {"fill_s", run.fill},
+                     {"first_run_s", run.first_run},
+                     {"timing_s", run.timing},
+                     {"stopped_early_s", run.stopped_early},
+                     {"check_s", run.check},
+                     {"verify_s", run.verify}};
+  return load;
 }
 
 // What makes another run of the same call go on from this one: all but how long it may take.
@@ -127,45 +178,96 @@ std::string NameOf(const TuneOptions& options, const TuneSpec& spec) {
   for (const std::string& dim : model.dims) absl::StrAppend(&name, " --dim ", dim);
   for (const auto& [option, value] : model.options) absl::StrAppend(&name, " --set ", option, "=", value);
   if (!spec.tasks.empty()) absl::StrAppend(&name, " --tasks ", spec.tasks);
+  if (spec.objective != "sum") absl::StrAppend(&name, " --objective ", spec.objective);
+  for (const std::string& weight : options.size_weights) absl::StrAppend(&name, " --weight ", weight);
+  if (!options.without.empty()) absl::StrAppend(&name, " --without ", absl::StrJoin(options.without, ","));
   return name;
 }
 
 absl::StatusOr<Fleet> StartHere(const TuneOptions& options) {
   Fleet here;
   ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(options.target));
-  MeasurerOptions measurer{
-      here.target.target, here.target.device, options.builders, *ParseSandboxMode(options.sandbox), {}};
+  MeasurerOptions measurer{here.target.target, here.target.device, options.builders, *ParseSandboxMode(options.sandbox),
+                           options.keep_environment};
   measurer.program = Program();
   ASSIGN_OR_RETURN(here.measurer, StartMeasurer(measurer));
   return here;
+}
+
+absl::StatusOr<Fleet> ConnectTo(const FleetRequest& request, const TuneSpec& spec, const TuneWork& work,
+                                const std::atomic<bool>* stop) {
+  FleetOptions options;
+  options.tracker = request.tracker.address;
+  ASSIGN_OR_RETURN(options.target, Target::Parse(spec.target));
+  options.device_model = request.device;
+  options.client.name = absl::StrCat("tune ", work.network);
+  ASSIGN_OR_RETURN(options.client.credentials, CredentialsFor("--tracker", request.tracker));
+  options.client.priority = request.priority;
+  options.client.weight = request.weight;
+  options.client.labels = {request.labels.begin(), request.labels.end()};
+  options.wait_seconds = request.wait_seconds;
+  options.stop = stop;
+  return ConnectFleet(options);
+}
+
+absl::StatusOr<Fleet> Start(const TuneOptions& options, const TuneSpec& spec, const TuneWork& work) {
+  if (options.on_start) RETURN_IF_ERROR(options.on_start());
+  if (options.fleet.tracker.address.empty()) return StartHere(options);
+  return ConnectTo(options.fleet, spec, work, options.hooks.stop);
+}
+
+// Before a process is started or a history is made.
+absl::Status CheckDevices(const TuneOptions& options) {
+  if (options.fleet.tracker.address.empty()) return ResolveMeasurableTarget(options.target).status();
+  return CredentialsFor("--tracker", options.fleet.tracker).status();
+}
+
+TuneResult ResultOf(const TuneOptions& options, const TuneJob& job, const Tuned& tuned, const Heard& heard) {
+  TuneResult result;
+  result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
+  heard.AddTo(result.progress);
+  result.progress.ended = true;
+  result.stop_reason = tuned.report.stopped;
+  result.cancelled = job.stop != nullptr && *job.stop;
+  for (const NonDefaultFusion& won : NonDefaultFusions(tuned.work, tuned.report))
+    result.fusion_choices.push_back({won.choice_point, won.alternative});
+  result.choice_points = ChoicePointsOf(tuned.work, tuned.report);
+  result.checks = ChecksOf(tuned.checks);
+  if (options.count_workers) result.workers = LoadOf(tuned.fleet.measurer->client());
+  result.spread = heard.spread.Typical();
+  if (!result.cancelled) result.check_status = Verdict(tuned);
+  return result;
 }
 
 }  // namespace
 
 absl::StatusOr<TuneResult> Tune(const TuneOptions& given) {
   TuneOptions options = given;
+  if (options.history.empty())
+    return absl::InvalidArgumentError("there is no history to add to; name a file for it, which is made if need be");
   RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
   TuneJob job;
   ASSIGN_OR_RETURN(job.spec, SpecOf(options));
-  // Before a process is started or a history is made.
-  RETURN_IF_ERROR(ResolveMeasurableTarget(options.target).status());
+  RETURN_IF_ERROR(CheckDevices(options));
   job.import = LimitsOf(options.model);
   job.history = options.history;
-  job.name = NameOf(options, job.spec);
+  job.without = options.without;
+  job.name = options.name.empty() ? NameOf(options, job.spec) : options.name;
   job.stop = options.hooks.stop;
-  job.measure = [&](const TuneWork&) { return StartHere(options); };
-  job.listen = [&](const TuneWork& work) { return std::make_unique<Listener>(options, job.spec, work.partition); };
+  job.here = options.fleet.tracker.address.empty();
+  Heard heard;
+  job.measure = [&](const TuneWork& work) { return Start(options, job.spec, work); };
+  job.listen = [&](const TuneWork& work) {
+    return std::make_unique<Listener>(options, job.spec, work.partition, heard);
+  };
   job.warn = [&](const std::string& text) { Warn(options.hooks, text); };
   ASSIGN_OR_RETURN(const Tuned tuned, RunTuneJob(job));
-  TuneResult result;
-  result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
-  result.stop_reason = tuned.report.stopped;
-  result.cancelled = job.stop != nullptr && *job.stop;
-  for (const NonDefaultFusion& won : NonDefaultFusions(tuned.work, tuned.report))
-    result.fusion_choices.push_back({won.choice_point, won.alternative});
-  result.checks = ChecksOf(tuned.checks);
-  if (!result.cancelled) result.check_status = Verdict(tuned);
-  return result;
+  return ResultOf(options, job, tuned, heard);
+}
+
+absl::StatusOr<LocalDevice> FindDevice(const std::string& target) {
+  ASSIGN_OR_RETURN(const ResolvedTarget here, ResolveMeasurableTarget(target));
+  return LocalDevice{here.target.ToString(), DeviceTitle(here.target.kind, here.facts)};
 }
 
 }  // namespace diapason::api

@@ -1,4 +1,4 @@
-// A tuning run from the model to the check of the network: what Tune (diapason/tuner.h) and `diapason tune` do,
+// A tuning run from the model to the check of the network: what Tune (diapason/tuner.h) does,
 // wherever is measured.
 #pragma once
 

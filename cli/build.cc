@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "api/build_from.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -16,9 +15,7 @@
 #include "cli/plan_json.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
-#include "compiler/graph/dims.h"
 #include "diapason/compiler.h"
-#include "service/service_client.h"
 
 namespace diapason {
 namespace {
@@ -32,33 +29,6 @@ struct BuildFlags {
   bool json = false, no_check = false, no_measure = false, no_shipped = false, verbose = false;
   SecurityFlags security;
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
-};
-
-// The records of --service, which cannot be written from here.
-class ServiceSource : public api::RecordSource {
- public:
-  explicit ServiceSource(const BuildFlags& flags) : flags_(flags) {}
-  std::string kind() const override { return "service"; }
-
-  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
-                                         bool may_differ) override {
-    if (client_ == nullptr) {
-      ServiceClientOptions options;
-      ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags_.service, flags_.security));
-      ASSIGN_OR_RETURN(client_, ServiceClient::Connect(flags_.service, options));
-    }
-    return client_->ForBuild(keys, target.target.ToString(), target.facts.model, may_differ);
-  }
-
-  std::string Mark(const TuningRecord& record, double, const std::string&) override {
-    return absl::StrCat("record ", record.id,
-                        " is the service's and cannot be marked from here; `diapason submit` of the network "
-                        "has the service check and mark it");
-  }
-
- private:
-  const BuildFlags& flags_;
-  std::unique_ptr<ServiceClient> client_;
 };
 
 Json JsonOf(const api::BuiltPlan& built) {
@@ -136,7 +106,7 @@ void PrintPlans(std::ostream& out, const api::BuildReport& built) {
       << Count(built.kernels_stored, "kernel") << " for " << Count(built.kernels_used, "task") << LibrariesText(built)
       << "\n";
   for (const api::BuiltPlan& plan : built.plans) {
-    out << "plan " << SizesText(plan.sizes) << ": ";
+    out << "plan " << api::SizesText(plan.sizes) << ": ";
     PrintBuilt(out, plan);
     out << "\n";
     PrintMore(out, plan);
@@ -174,10 +144,8 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
   options.measure = !flags.no_measure;
   options.list_fallbacks = flags.verbose;
   options.hooks = HooksOf(session);
-  std::vector<std::unique_ptr<api::RecordSource>> service;
-  if (!flags.service.empty()) service.push_back(std::make_unique<ServiceSource>(flags));
-  ASSIGN_OR_RETURN(const api::BuildReport built,
-                   flags.service.empty() ? api::Build(options) : api::BuildFrom(options, std::move(service)));
+  if (!flags.service.empty()) options.service = EndpointOf(flags.service, flags.security);
+  ASSIGN_OR_RETURN(const api::BuildReport built, api::Build(options));
   flags.json ? PrintJson(session.out, built) : PrintText(session.out, built);
   return absl::OkStatus();
 }

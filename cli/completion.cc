@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
-#include "compiler/graph/builtin.h"
+#include "diapason/model.h"
 
 namespace diapason {
 namespace {
@@ -58,7 +58,7 @@ OptionFacts FactsOf(const CLI::Option& option) {
   if (facts.takes_value) ReadType(option.get_type_name(), facts);
   facts.help = option.get_description();
   if (facts.positional && facts.names[0] == "MODEL")
-    for (const BuiltinInfo& network : BuiltinNetworks()) facts.choices.push_back(network.name);
+    for (const api::BuiltinNetwork& network : api::Networks()) facts.choices.push_back(network.name);
   return facts;
 }
 

@@ -15,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "api/import.h"
 #include "base/check.h"
-#include "compiler/graph/builtin.h"
 
 namespace diapason {
 namespace {
@@ -31,8 +30,8 @@ bool TakenName(const std::string& name) {
 // All options of built-in networks, each once, with the networks that have it.
 std::map<std::string, std::pair<std::string, std::vector<std::string>>> BuiltinOptions() {
   std::map<std::string, std::pair<std::string, std::vector<std::string>>> options;
-  for (const BuiltinInfo& network : BuiltinNetworks()) {
-    for (const BuiltinOption& option : network.options) {
+  for (const api::BuiltinNetwork& network : api::Networks()) {
+    for (const api::NetworkOption& option : network.options) {
       options[option.name].first = option.help;
       options[option.name].second.push_back(network.name);
     }
@@ -148,13 +147,6 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
                     "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
 }
 
-ImportLimits ImportFlags::limits() const {
-  ImportLimits limits;
-  limits.memory_bytes = static_cast<int64_t>(memory_gib * static_cast<double>(int64_t{1} << 30));
-  limits.seconds = seconds;
-  return limits;
-}
-
 void AddImportFlags(CLI::App* command, ImportFlags* flags) {
   const std::string group = "Limits of reading a model";
   AddNumber(command, "--import-memory", &flags->memory_gib, 0,
@@ -246,18 +238,6 @@ absl::StatusOr<api::Model> ModelOf(const ModelFlags& flags, const ImportFlags& i
   model.import_memory_gib = import.memory_gib;
   model.import_seconds = import.seconds;
   return model;
-}
-
-absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
-  ASSIGN_OR_RETURN(const api::Model model, ModelOf(flags, ImportFlags(), ""));
-  return api::ModelOptionsOf(model);
-}
-
-absl::StatusOr<DimChoices> DimsOf(const std::vector<std::string>& dims) {
-  DimChoices choices;
-  for (const std::string& text : dims) RETURN_IF_ERROR(AddDim(text, choices));
-  RETURN_IF_ERROR(CheckDimChoices(choices));
-  return choices;
 }
 
 void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::string& help) {

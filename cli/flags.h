@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/graph/model.h"
-#include "compiler/tensor/target.h"
 #include "diapason/model.h"
-#include "service/import_plans.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
@@ -37,8 +34,7 @@ struct ModelFlags {
 // What the process that reads a model may take.
 struct ImportFlags {
   double memory_gib = 0;  // 0: not given
-  double seconds = ImportLimits().seconds;
-  ImportLimits limits() const;
+  double seconds = api::Model().import_seconds;
 };
 
 void AddModelFlags(CLI::App* command, ModelFlags* flags);
@@ -71,10 +67,7 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
                        const std::string& help);
 
 // InvalidArgument names the flag that is malformed.
-absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
 absl::StatusOr<api::Model> ModelOf(const ModelFlags& flags, const ImportFlags& import, const std::string& mask);
-// The sizes that --dim asks for. InvalidArgument names what is malformed.
-absl::StatusOr<DimChoices> DimsOf(const std::vector<std::string>& dims);
 // --dim of commands that take a model, or a package.
 void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::string& help);
 // --mask.

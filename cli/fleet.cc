@@ -15,6 +15,7 @@
 #include "cli/service_json.h"
 #include "cli/table.h"
 #include "worker/fleet_status.h"
+#include "worker/rpc/address.h"
 #include "worker/rpc/health_check.h"
 
 namespace diapason {

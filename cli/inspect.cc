@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -13,13 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "compiler/build/package_archive.h"
-#include "compiler/graph/dims.h"
-#include "compiler/graph/onnx/printable.h"
 
 namespace diapason {
 namespace {
@@ -160,8 +157,7 @@ void PrintText(std::ostream& out, const api::PackageInfo& info) {
   out << "weights " << Bytes(info.weights_bytes) << ", " << Count(info.programs, "compiled task") << "\n";
   for (const api::PackagePlanInfo& plan : info.plans) {
     const bool sized = !plan.sizes.empty();
-    out << (sized ? absl::StrCat("plan ", Printable(SizesText(SymbolSizes(plan.sizes.begin(), plan.sizes.end()))), ": ")
-                  : "")
+    out << (sized ? absl::StrCat("plan ", Printable(api::SizesText(plan.sizes)), ": ") : "")
         << Count(plan.kernel_count, "kernel") << " in a run, " << Bytes(plan.arena_bytes)
         << " of memory for intermediate tensors";
     if (plan.estimated_us.has_value()) out << ", estimated latency " << Duration(*plan.estimated_us * 1e-6);
@@ -181,9 +177,7 @@ absl::Status InspectPackageAt(const InspectFlags& flags, Session& session) {
 }
 
 absl::Status RunInspect(const InspectFlags& flags, Session& session) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(flags.model.model, ignored) || IsArchiveName(flags.model.model))
-    return InspectPackageAt(flags, session);
+  if (api::IsPackage(flags.model.model)) return InspectPackageAt(flags, session);
   ASSIGN_OR_RETURN(const api::Model model, ModelOf(flags.model, flags.import, ""));
   ASSIGN_OR_RETURN(const api::ModelInfo info, api::InspectModel(model, HooksOf(session)));
   flags.json ? PrintJson(session.out, flags.model.model, info) : PrintText(session.out, flags.model.model, info);

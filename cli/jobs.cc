@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "api/tune_spec.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -227,7 +228,8 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
 }
 
 absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags.tune));
+  ASSIGN_OR_RETURN(const api::TuneOptions options, TuneOptionsOf(flags.tune));
+  ASSIGN_OR_RETURN(const TuneSpec spec, api::SpecOf(options));
   RETURN_IF_ERROR(CheckLaunchFlags(flags.job.launch));
   if (flags.job.launch.given() && !flags.wait)
     return absl::InvalidArgumentError("--launch starts workers that end with this command; add --wait");

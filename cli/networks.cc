@@ -12,7 +12,7 @@
 #include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "compiler/graph/builtin.h"
+#include "diapason/model.h"
 
 namespace diapason {
 namespace {
@@ -22,11 +22,11 @@ struct NetworksFlags {
   bool json = false;
 };
 
-void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
+void PrintJson(std::ostream& out, const std::vector<api::BuiltinNetwork>& shown) {
   Json networks = Json::array();
-  for (const BuiltinInfo& network : shown) {
+  for (const api::BuiltinNetwork& network : shown) {
     Json options = Json::array();
-    for (const BuiltinOption& option : network.options) {
+    for (const api::NetworkOption& option : network.options) {
       options.push_back({{"name", option.name}, {"default", option.fallback}, {"help", option.help}});
     }
     networks.push_back({{"network", network.name}, {"help", network.help}, {"options", options}});
@@ -36,22 +36,22 @@ void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
 
 void PrintText(std::ostream& out) {
   TextTable names({{"network"}, {"what it is"}});
-  for (const BuiltinInfo& network : BuiltinNetworks()) names.AddRow({network.name, network.help});
+  for (const api::BuiltinNetwork& network : api::Networks()) names.AddRow({network.name, network.help});
   out << names.ToString() << "\n`diapason networks NAME` lists the options of one\n";
 }
 
-void PrintOne(std::ostream& out, const BuiltinInfo& network) {
+void PrintOne(std::ostream& out, const api::BuiltinNetwork& network) {
   TextTable options({{"option"}, {"default", true}, {"meaning"}});
-  for (const BuiltinOption& option : network.options) options.AddRow({option.name, option.fallback, option.help});
+  for (const api::NetworkOption& option : network.options) options.AddRow({option.name, option.fallback, option.help});
   out << network.name << ": " << network.help << "\n\n"
       << options.ToString()
       << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape are there for all "
          "networks.\n";
 }
 
-absl::StatusOr<BuiltinInfo> Find(const std::string& name) {
+absl::StatusOr<api::BuiltinNetwork> Find(const std::string& name) {
   std::vector<std::string> names;
-  for (const BuiltinInfo& network : BuiltinNetworks()) {
+  for (const api::BuiltinNetwork& network : api::Networks()) {
     if (network.name == name) return network;
     names.push_back(network.name);
   }
@@ -60,9 +60,9 @@ absl::StatusOr<BuiltinInfo> Find(const std::string& name) {
 }
 
 absl::Status RunNetworks(const NetworksFlags& flags, Session& session) {
-  std::vector<BuiltinInfo> shown = BuiltinNetworks();
+  std::vector<api::BuiltinNetwork> shown = api::Networks();
   if (!flags.name.empty()) {
-    ASSIGN_OR_RETURN(const BuiltinInfo network, Find(flags.name));
+    ASSIGN_OR_RETURN(const api::BuiltinNetwork network, Find(flags.name));
     shown = {network};
   }
   if (flags.json) {

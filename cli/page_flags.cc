@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "worker/rpc/address.h"
 
 namespace diapason {
 

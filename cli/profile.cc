@@ -1,4 +1,6 @@
 // diapason profile: where the time of a package goes, kernel by kernel.
+#include "diapason/profile.h"
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
@@ -15,10 +17,6 @@
 #include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "compiler/build/open_package.h"
-#include "compiler/build/plans.h"
-#include "compiler/build/profile_package.h"
-#include "compiler/build/random_inputs.h"
 
 namespace diapason {
 namespace {
@@ -30,119 +28,95 @@ struct ProfileFlags {
   bool json = false;
 };
 
-struct PlanProfile {
-  PackageManifest manifest;  // of the plan
-  PackageProfile profile;
-};
-
 // What the time between kernels is.
-const char* BetweenName(const PackageProfile& profile) {
-  if (profile.between_seconds() >= 0) return "between kernels";
-  return profile.paths > 1 || profile.early_starts ? "saved by overlap" : "saved without timers";
+const char* BetweenName(const api::PlanProfile& plan) {
+  if (plan.between_us >= 0) return "between kernels";
+  return plan.paths > 1 || plan.early_starts ? "saved by overlap" : "saved without timers";
 }
 
-std::optional<double> Rate(const ProfiledKernel& kernel, double KernelWork::*amount) {
-  if (!kernel.work.has_value() || kernel.seconds <= 0) return std::nullopt;
-  return *kernel.work.*amount / kernel.seconds * 1e-9;
-}
-
-std::optional<double> RooflineShare(const ProfiledKernel& kernel) {
-  if (!kernel.roofline.has_value() || kernel.seconds <= 0) return std::nullopt;
-  return kernel.roofline->seconds / kernel.seconds;
-}
-
-Json JsonOf(const ProfiledKernel& kernel, const PlanProfile& plan) {
-  const auto number = [](const auto& value) { return value.has_value() ? Json(*value) : Json(nullptr); };
-  const PackageTask& task = plan.manifest.tasks[kernel.task];
-  Json json{{"kernel", kernel.name},
+Json JsonOf(const api::ProfiledKernel& kernel) {
+  Json json{{"kernel", kernel.kernel},
             {"step", kernel.step},
-            {"task", task.name},
-            {"workload", task.workload},
-            {"record", number(task.record_id())},
-            {"record_source", task.record_source.empty() ? Json(nullptr) : Json(task.record_source)},
-            {"schedule", task.schedule},
-            {"time_us", kernel.seconds * 1e6},
-            {"share", kernel.seconds / plan.profile.latency_seconds},
-            {"flops", kernel.work.has_value() ? Json(kernel.work->flops) : Json(nullptr)},
-            {"bytes", kernel.work.has_value() ? Json(kernel.work->bytes) : Json(nullptr)},
-            {"gflops_per_s", number(Rate(kernel, &KernelWork::flops))},
-            {"gb_per_s", number(Rate(kernel, &KernelWork::bytes))},
+            {"task", kernel.task},
+            {"workload", kernel.workload},
+            {"record", OrNull(kernel.record)},
+            {"record_source", kernel.record_source.empty() ? Json(nullptr) : Json(kernel.record_source)},
+            {"schedule", kernel.schedule},
+            {"time_us", kernel.time_us},
+            {"share", kernel.share},
+            {"flops", OrNull(kernel.flops)},
+            {"bytes", OrNull(kernel.bytes)},
+            {"gflops_per_s", OrNull(kernel.gflops_per_s)},
+            {"gb_per_s", OrNull(kernel.gb_per_s)},
             {"roofline", nullptr}};
   if (kernel.roofline.has_value())
-    json["roofline"] = {{"limit_us", kernel.roofline->seconds * 1e6},
+    json["roofline"] = {{"limit_us", kernel.roofline->limit_us},
                         {"bound", kernel.roofline->compute ? "compute" : "memory"},
-                        {"fraction", number(RooflineShare(kernel))}};
+                        {"fraction", OrNull(kernel.roofline->fraction)}};
   return json;
 }
 
-Json JsonOf(const PlanProfile& plan) {
-  const PackageProfile& profile = plan.profile;
+Json JsonOf(const api::PlanProfile& plan) {
   Json kernels = Json::array();
-  for (const ProfiledKernel& kernel : profile.kernels) kernels.push_back(JsonOf(kernel, plan));
+  for (const api::ProfiledKernel& kernel : plan.kernels) kernels.push_back(JsonOf(kernel));
   Json json;
   json["sizes"] = Json::object();
-  for (const auto& [symbol, size] : plan.manifest.sizes) json["sizes"][symbol] = size;
-  json["latency_us"] = profile.latency_seconds * 1e6;
-  json["kernels_us"] = profile.kernels_seconds() * 1e6;
-  json["disturbed_us"] = profile.disturbed_seconds() * 1e6;
-  json["between_us"] = profile.between_seconds() * 1e6;
-  json["runs"] = profile.runs;
-  json["paths"] = profile.paths;
+  for (const auto& [symbol, size] : plan.sizes) json["sizes"][symbol] = size;
+  json["latency_us"] = plan.latency_us;
+  json["kernels_us"] = plan.kernels_us;
+  json["disturbed_us"] = plan.disturbed_us;
+  json["between_us"] = plan.between_us;
+  json["runs"] = plan.runs;
+  json["paths"] = plan.paths;
   json["kernels"] = kernels;
   return json;
 }
 
-Json JsonOf(const ProfileFlags& flags, const DeviceFacts& facts, const std::vector<PlanProfile>& plans) {
-  const auto giga = [](const std::optional<double>& value) { return value ? Json(*value * 1e-9) : Json(nullptr); };
+Json JsonOf(const ProfileFlags& flags, const api::PackageProfile& profile) {
   Json list = Json::array();
-  for (const PlanProfile& plan : plans) list.push_back(JsonOf(plan));
-  const PackageManifest& manifest = plans.front().manifest;
+  for (const api::PlanProfile& plan : profile.plans) list.push_back(JsonOf(plan));
   return {{"package", flags.package},
-          {"network", manifest.network},
-          {"target", manifest.target.ToString()},
-          {"device", facts.model},
-          {"peak_gflops_per_s", giga(plans.front().profile.flops)},
-          {"peak_gb_per_s", giga(plans.front().profile.bandwidth)},
+          {"network", profile.network},
+          {"target", profile.target},
+          {"device", profile.device},
+          {"peak_gflops_per_s", OrNull(profile.peak_gflops)},
+          {"peak_gb_per_s", OrNull(profile.peak_gbs)},
           {"plans", list}};
 }
 
 // Trace Event Format, complete events: kernels in order, each as long as its median; one process for each plan.
-Json TraceOf(const std::vector<PlanProfile>& plans) {
+Json TraceOf(const api::PackageProfile& profile) {
   Json events = Json::array();
-  for (size_t p = 0; p < plans.size(); ++p) {
-    const PlanProfile& plan = plans[p];
+  for (size_t p = 0; p < profile.plans.size(); ++p) {
+    const api::PlanProfile& plan = profile.plans[p];
     const int pid = static_cast<int>(p) + 1;
-    const std::string name = plan.manifest.sizes.empty()
-                                 ? plan.manifest.network
-                                 : absl::StrCat(plan.manifest.network, ", ", SizesText(plan.manifest.sizes));
+    const std::string name =
+        plan.sizes.empty() ? profile.network : absl::StrCat(profile.network, ", ", api::SizesText(plan.sizes));
     events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", pid}, {"tid", 1}, {"args", {{"name", name}}}});
     events.push_back(
         {{"name", "thread_name"}, {"ph", "M"}, {"pid", pid}, {"tid", 1}, {"args", {{"name", "kernels in order"}}}});
     double at = 0;
-    const auto add = [&](const std::string& event, const char* category, double seconds, Json args) {
+    const auto add = [&](const std::string& event, const char* category, double us, Json args) {
       events.push_back({{"name", event},
                         {"cat", category},
                         {"ph", "X"},
                         {"pid", pid},
                         {"tid", 1},
                         {"ts", at},
-                        {"dur", seconds * 1e6},
+                        {"dur", us},
                         {"args", std::move(args)}});
-      at += seconds * 1e6;
+      at += us;
     };
-    for (const ProfiledKernel& kernel : plan.profile.kernels)
-      add(kernel.name, "kernel", kernel.seconds, JsonOf(kernel, plan));
-    if (const double rest = plan.profile.disturbed_seconds(); rest > 0)
-      add("disturbed kernels", "rest", rest, Json::object());
-    if (const double rest = plan.profile.between_seconds(); rest > 0)
-      add(BetweenName(plan.profile), "rest", rest, Json::object());
+    for (const api::ProfiledKernel& kernel : plan.kernels) add(kernel.kernel, "kernel", kernel.time_us, JsonOf(kernel));
+    if (plan.disturbed_us > 0) add("disturbed kernels", "rest", plan.disturbed_us, Json::object());
+    if (plan.between_us > 0) add(BetweenName(plan), "rest", plan.between_us, Json::object());
   }
   return {{"traceEvents", events}, {"displayTimeUnit", "ns"}};
 }
 
-absl::Status WriteTrace(const std::string& path, const std::vector<PlanProfile>& plans) {
+absl::Status WriteTrace(const std::string& path, const api::PackageProfile& profile) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << JsonText(TraceOf(plans), {.indent = 1}) << "\n";
+  file << JsonText(TraceOf(profile), {.indent = 1}) << "\n";
   if (file.flush()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the trace cannot be written to ", path, "; give --trace a file in a folder where you may write"));
@@ -150,9 +124,8 @@ absl::Status WriteTrace(const std::string& path, const std::vector<PlanProfile>&
 
 std::string ShareText(double share) { return absl::StrFormat("%.1f%%", share * 100); }
 
-void PrintPlan(std::ostream& out, const PlanProfile& plan) {
-  const PackageProfile& profile = plan.profile;
-  if (!plan.manifest.sizes.empty()) out << "plan " << SizesText(plan.manifest.sizes) << "\n";
+void PrintPlan(std::ostream& out, const api::PlanProfile& plan) {
+  if (!plan.sizes.empty()) out << "plan " << api::SizesText(plan.sizes) << "\n";
   TextTable table({{"#", true},
                    {"us", true},
                    {"share", true},
@@ -163,94 +136,55 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
                    {"record", true},
                    {"kernel"},
                    {"task"}});
-  for (size_t i = 0; i < profile.kernels.size(); ++i) {
-    const ProfiledKernel& kernel = profile.kernels[i];
-    const PackageTask& task = plan.manifest.tasks[kernel.task];
-    const std::optional<double> reached = RooflineShare(kernel);
-    table.AddRow({absl::StrCat(i + 1), Digits(kernel.seconds * 1e6),
-                  ShareText(kernel.seconds / profile.latency_seconds),
-                  Digits(Rate(kernel, &KernelWork::flops).value_or(0)),
-                  Digits(Rate(kernel, &KernelWork::bytes).value_or(0)), reached ? ShareText(*reached) : "-",
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const api::ProfiledKernel& kernel = plan.kernels[i];
+    const bool reached = kernel.roofline.has_value() && kernel.roofline->fraction.has_value();
+    table.AddRow({absl::StrCat(i + 1), Digits(kernel.time_us), ShareText(kernel.share),
+                  Digits(kernel.gflops_per_s.value_or(0)), Digits(kernel.gb_per_s.value_or(0)),
+                  reached ? ShareText(*kernel.roofline->fraction) : "-",
                   !kernel.roofline.has_value() ? "-"
                   : kernel.roofline->compute   ? "compute"
                                                : "memory",
-                  RecordText(task.record_id(), task.record_source), kernel.name, task.name});
+                  RecordText(kernel.record, kernel.record_source), kernel.kernel, kernel.task});
   }
   out << table.ToString();
-  const auto part = [&](double seconds) {
-    return absl::StrCat(Duration(std::abs(seconds)), " (", ShareText(seconds / profile.latency_seconds), ")");
+  const auto text = [](double us) { return Duration(us * 1e-6); };
+  const auto part = [&](double us) {
+    return absl::StrCat(text(std::abs(us)), " (", ShareText(us / plan.latency_us), ")");
   };
-  out << Count(static_cast<int64_t>(profile.kernels.size()), "kernel") << " " << Duration(profile.kernels_seconds());
+  out << Count(static_cast<int64_t>(plan.kernels.size()), "kernel") << " " << text(plan.kernels_us);
   constexpr double kWorthNaming = 0.0005;
-  if (std::abs(profile.disturbed_seconds()) >= kWorthNaming * profile.latency_seconds)
-    out << ", disturbed kernels " << part(profile.disturbed_seconds());
-  out << ", " << BetweenName(profile) << " " << part(profile.between_seconds()) << ", latency "
-      << Duration(profile.latency_seconds) << "; medians of " << Count(profile.runs, "run") << "\n";
-  if (profile.paths > 1)
-    out << "in a real run independent kernels run side by side, on " << profile.paths << " paths\n";
+  if (std::abs(plan.disturbed_us) >= kWorthNaming * plan.latency_us)
+    out << ", disturbed kernels " << part(plan.disturbed_us);
+  out << ", " << BetweenName(plan) << " " << part(plan.between_us) << ", latency " << text(plan.latency_us)
+      << "; medians of " << Count(plan.runs, "run") << "\n";
+  if (plan.paths > 1) out << "in a real run independent kernels run side by side, on " << plan.paths << " paths\n";
 }
 
-void PrintText(std::ostream& out, const DeviceFacts& facts, const std::vector<PlanProfile>& plans) {
-  const PackageManifest& manifest = plans.front().manifest;
-  const PackageProfile& first = plans.front().profile;
-  out << manifest.network << " for " << manifest.target.ToString() << " on " << facts.model;
-  if (first.flops.has_value() && first.bandwidth.has_value())
-    out << ", peak " << Digits(*first.flops * 1e-9) << " GFLOP/s (float32) and " << Digits(*first.bandwidth * 1e-9)
+void PrintText(std::ostream& out, const api::PackageProfile& profile) {
+  out << profile.network << " for " << profile.target << " on " << profile.device;
+  if (profile.peak_gflops.has_value() && profile.peak_gbs.has_value())
+    out << ", peak " << Digits(*profile.peak_gflops) << " GFLOP/s (float32) and " << Digits(*profile.peak_gbs)
         << " GB/s";
   out << "\n";
-  for (const PlanProfile& plan : plans) PrintPlan(out, plan);
-}
-
-// Those that --dim names; else all.
-absl::StatusOr<std::vector<int>> PlansToProfile(const ProfileFlags& flags, const Package& package) {
-  std::vector<int> plans;
-  if (flags.dims.empty()) {
-    for (size_t p = 0; p < package.plans().size(); ++p) plans.push_back(static_cast<int>(p));
-    return plans;
-  }
-  ASSIGN_OR_RETURN(const DimChoices asked, DimsOf(flags.dims));
-  for (const DimCombination& combination : CombinationsOf(asked)) {
-    ASSIGN_OR_RETURN(const PlanChoice choice, ChoosePlan(package, combination.sizes));
-    plans.push_back(choice.plan);
-  }
-  return plans;
-}
-
-bool LacksWork(const std::vector<PlanProfile>& plans) {
-  for (const PlanProfile& plan : plans)
-    for (const ProfiledKernel& kernel : plan.profile.kernels)
-      if (!kernel.work.has_value()) return true;
-  return false;
+  for (const api::PlanProfile& plan : profile.plans) PrintPlan(out, plan);
 }
 
 absl::Status RunProfile(const ProfileFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(Package package, OpenPackage(flags.package));
-  ASSIGN_OR_RETURN(const std::vector<int> chosen, PlansToProfile(flags, package));
-  ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> runners, PlanRunner::Load(std::move(package)));
-  ProfileOptions options;
+  api::ProfileOptions options;
+  options.package = flags.package;
+  options.dims = flags.dims;
+  options.warm_up_ms = flags.warm_up_ms;
   options.seconds = flags.duration;
-  options.warm_up_seconds = flags.warm_up_ms * 1e-3;
-  if (flags.peak_gflops > 0) options.flops = flags.peak_gflops * 1e9;
-  if (flags.peak_gbs > 0) options.bandwidth = flags.peak_gbs * 1e9;
-  std::vector<PlanProfile> plans;
-  DeviceFacts facts;
-  for (int plan : chosen) {
-    ASSIGN_OR_RETURN(PackageRunner* const runner, runners->Runner(plan));
-    const PackageManifest& manifest = runner->manifest();
-    RETURN_IF_ERROR(runner->SetInputs(RandomInputs(manifest, manifest.sizes, /*seed=*/0)));
-    ASSIGN_OR_RETURN(PackageProfile profile, ProfilePackage(*runner, options));
-    facts = runner->device().facts();
-    plans.push_back({manifest, std::move(profile)});
-  }
-  if (LacksWork(plans))
-    Warn(session, absl::StrCat("package '", flags.package,
-                               "' does not say how many operations its kernels execute, so "
-                               "that rates are not known; build it again"));
-  if (!flags.trace.empty()) RETURN_IF_ERROR(WriteTrace(flags.trace, plans));
+  options.peak_gflops = flags.peak_gflops;
+  options.peak_gbs = flags.peak_gbs;
+  options.hooks = HooksOf(session);
+  ASSIGN_OR_RETURN(const api::PackageProfile profile, api::Profile(options));
+  if (!flags.trace.empty()) RETURN_IF_ERROR(WriteTrace(flags.trace, profile));
   if (flags.json)
-    WriteDocument(session.out, {"profile", 2}, JsonOf(flags, facts, plans));
+    WriteDocument(session.out, {"profile", 2}, JsonOf(flags, profile));
   else
-    PrintText(session.out, facts, plans);
+    PrintText(session.out, profile);
   return absl::OkStatus();
 }
 

@@ -1,14 +1,12 @@
 // diapason query: the best records of a history.
 #include <CLI/CLI.hpp>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "api/record.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -18,7 +16,6 @@
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "diapason/history.h"
-#include "service/service_client.h"
 
 namespace diapason {
 namespace {
@@ -82,26 +79,15 @@ absl::StatusOr<std::vector<api::Record>> ReadHistory(const QueryFlags& flags, co
   return history->Query(query, flags.top);
 }
 
-absl::StatusOr<std::vector<api::Record>> AskService(const QueryFlags& flags, const api::RecordQuery& query) {
-  ASSIGN_OR_RETURN(const RecordFilter filter, api::FilterOf(query));
-  ServiceClientOptions options;
-  ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service, options));
-  std::map<std::string, double> counts;
-  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, client->Query(filter, flags.top, &counts));
-  std::vector<api::Record> records;
-  for (const TuningRecord& record : found) records.push_back(api::RecordOf(record));
-  if (!filter.network.empty()) api::RankByShare(counts, records);
-  return records;
-}
-
 absl::Status RunQuery(QueryFlags& flags, Session& session) {
   RETURN_IF_ERROR(ChooseSource("a query", flags.history_flag, &flags.history, flags.service_flag, &flags.service));
   if (flags.history.empty() && flags.service.empty())
     return absl::InvalidArgumentError("a query reads one history; give either --history or --service");
   const api::RecordQuery query{flags.target, flags.workload, flags.device, flags.model};
   ASSIGN_OR_RETURN(const std::vector<api::Record> records,
-                   flags.service.empty() ? ReadHistory(flags, query) : AskService(flags, query));
+                   flags.service.empty()
+                       ? ReadHistory(flags, query)
+                       : api::QueryService(EndpointOf(flags.service, flags.security), query, flags.top));
   flags.json ? PrintJson(session.out, records) : PrintText(session.out, records);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/import.h"
 #include "base/check.h"
 #include "base/host_name.h"
 #include "cli/command.h"
@@ -107,7 +108,10 @@ absl::StatusOr<CoordinatorOptions> OptionsOf(const ServeFlags& flags) {
   options.jobs.running = static_cast<int>(flags.running);
   options.jobs.unfinished = static_cast<int>(flags.unfinished);
   options.jobs.unfinished_per_token = static_cast<int>(flags.unfinished_per_token);
-  options.jobs.import = flags.import.limits();
+  api::Model limited;
+  limited.import_memory_gib = flags.import.memory_gib;
+  limited.import_seconds = flags.import.seconds;
+  options.jobs.import = api::LimitsOf(limited);
   options.jobs.models.models = flags.max_models;
   options.jobs.models.bytes = static_cast<int64_t>(flags.max_models_gib * static_cast<double>(int64_t{1} << 30));
   return options;

@@ -1,69 +1,23 @@
 #include "cli/service_flags.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "api/endpoint.h"
 #include "api/version.h"
 #include "base/check.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "worker/process/sandbox.h"
+#include "worker/rpc/address.h"
 #include "worker/rpc/tls_watch.h"
 #include "worker/rpc/tokens.h"
 
 namespace diapason {
-namespace {
-
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-std::optional<HostPort> Split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return std::nullopt;
-  HostPort parts{address.substr(0, colon), 0};
-  const std::string port = address.substr(colon + 1);
-  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || !absl::SimpleAtoi(port, &parts.port) || parts.port > 65535) return std::nullopt;
-  const bool bracketed = parts.host.front() == '[' && parts.host.back() == ']';
-  if (parts.host.find(':') != std::string::npos && !bracketed) return std::nullopt;
-  if (parts.host.find_first_of(" /,") != std::string::npos) return std::nullopt;
-  return parts;
-}
-
-absl::Status CheckPlainText(const std::string& flag, const std::string& address, const SecurityFlags& flags) {
-  if (flags.insecure || flags.tls.given() || IsLoopback(address)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(flag, " ", address,
-                   " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add "
-                   "--insecure if every host that can reach it is trusted"));
-}
-
-}  // namespace
-
-// By the address itself: a name may lead anywhere, whatever it begins with. "localhost" is loopback by RFC 6761.
-bool IsLoopback(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return false;
-  host = host.substr(1, host.size() - 2);
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
-  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-}
-
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, ConnectionSide side) {
   command
       ->add_option("--log-level", flags->log_level, "Events logged on stderr: error, warning, info (default) or debug")
@@ -150,10 +104,10 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, ConnectionSide si
       ->group(group);
 }
 
-void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
+void AddSandboxFlag(CLI::App* command, std::string* mode) {
   command
-      ->add_option_function<std::string>(
-          "--sandbox", [mode](const std::string& text) { *mode = ParseSandboxMode(text); },
+      ->add_option(
+          "--sandbox", *mode,
           "Builders and runners without network, and with files that they can only read, by bubblewrap: on, off, or "
           "auto "
           "(default: where this host allows it)")
@@ -183,33 +137,20 @@ void StartLog(const ServiceFlags& flags) {
   SetLogLevel(level);
 }
 
-absl::Status CheckAddress(const std::string& flag, const std::string& address) {
-  if (Split(address).has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", address.empty() ? "\"\"" : address,
-                   " is not understood; write it as HOST:PORT, for example 127.0.0.1:9190"));
+api::Endpoint EndpointOf(const std::string& addresses, const SecurityFlags& flags) {
+  return {addresses,    flags.token_file,    flags.tls.cert, flags.tls.key,
+          flags.tls.ca, flags.allow_no_role, flags.insecure};
 }
 
 absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& addresses,
                                                                   const SecurityFlags& flags) {
-  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
-    RETURN_IF_ERROR(CheckAddress(flag, address));
-    RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
-  }
-  auto credentials = std::make_shared<ClientCredentials>();
-  if (flags.tls.given()) {
-    ASSIGN_OR_RETURN(credentials->tls, LoadTls(flags.tls, {.allow_no_role = flags.allow_no_role}));
-  }
-  if (!flags.token_file.empty()) {
-    ASSIGN_OR_RETURN(credentials->token, LoadToken(flags.token_file));
-  }
-  return credentials;
+  return api::CredentialsFor(flag, EndpointOf(addresses, flags));
 }
 
 absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std::string& address,
                                              const SecurityFlags& flags) {
   RETURN_IF_ERROR(CheckAddress(flag, address));
-  RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
+  RETURN_IF_ERROR(CheckPlainText(flag, address, flags.insecure || flags.tls.given()));
   ServerCredentials credentials;
   if (flags.tls.given()) {
     ASSIGN_OR_RETURN(credentials.tls, LoadTls(flags.tls, {.listens = true, .allow_no_role = flags.allow_no_role}));

@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/command.h"
-#include "worker/process/sandbox.h"
+#include "diapason/model.h"
 #include "worker/rpc/log.h"
 #include "worker/rpc/metrics.h"
 #include "worker/rpc/security.h"
@@ -51,18 +50,16 @@ struct QuotaFlags {
 // --max-queues-per-token, --max-pending-per-token, --max-stored-mib-per-token.
 void AddQuotaFlags(CLI::App* command, QuotaFlags* flags);
 
-// --sandbox, of the commands that start builders and runners.
-void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode);
+// --sandbox, of the commands that start builders and runners: "on", "off" or "auto".
+void AddSandboxFlag(CLI::App* command, std::string* mode);
 // --keep-env: names for PipelineOptions::keep_environment.
 void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names);
 
 // Events from now on go to stderr.
 void StartLog(const ServiceFlags& flags);
 
-// "HOST:PORT", the host in brackets when it is an IPv6 address. InvalidArgument names the flag, the text and the form.
-absl::Status CheckAddress(const std::string& flag, const std::string& address);
-// Whether only this host reaches what listens at the address, which is checked.
-bool IsLoopback(const std::string& address);
+// Where they lead, and what to show there.
+api::Endpoint EndpointOf(const std::string& addresses, const SecurityFlags& flags);
 // What to show at `addresses`, one or several with commas between them, which `flag` gives and which are checked. Plain
 // text leaves this host only when that is said aloud: PermissionDenied names the flag and how to fix it. Other errors:
 // of certificates and tokens (worker/rpc/security.h).

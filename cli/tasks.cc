@@ -13,7 +13,6 @@
 #include "cli/flags.h"
 #include "cli/plan_json.h"
 #include "cli/table.h"
-#include "compiler/graph/dims.h"
 #include "diapason/compiler.h"
 
 namespace diapason {
@@ -74,7 +73,7 @@ void PrintInputs(std::ostream& out, const std::vector<api::ModelInput>& inputs) 
 }
 
 void PrintPlan(std::ostream& out, const api::PlanTasks& plan) {
-  out << "plan " << SizesText(plan.sizes) << ": " << Count(plan.task_count, "task") << ", "
+  out << "plan " << api::SizesText(plan.sizes) << ": " << Count(plan.task_count, "task") << ", "
       << absl::StrFormat("%.3f", plan.flops / 1e9) << " GFLOP\n";
   for (const auto& [symbol, padding] : plan.padding) {
     const int64_t size = plan.sizes.contains(symbol) ? plan.sizes.at(symbol) : 0;

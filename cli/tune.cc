@@ -13,8 +13,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "api/check.h"
-#include "api/tune_job.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -27,12 +25,9 @@
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/tune_summary.h"
-#include "db/history.h"
+#include "compiler/tensor/target.h"
 #include "db/history_name.h"
-#include "scheduler/progress.h"
-#include "service/measurer.h"
-#include "service/measuring_judge.h"
-#include "service/target.h"
+#include "diapason/tuner.h"
 #include "service/worker_pool.h"
 
 namespace diapason {
@@ -43,24 +38,27 @@ constexpr double kWait = 60, kWaitForLaunched = 3600;
 // Rows of the table that is printed last.
 constexpr size_t kTasksAtTheEnd = 10;
 
-ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec) {
+ProgressSnapshot SnapshotOf(const api::Progress& progress) {
   ProgressSnapshot s;
-  s.elapsed_s = report.seconds;
-  s.trials = report.trials;
-  s.measured = report.measured;
-  s.failed = report.failed;
-  s.trial_limit = spec.trial_limit();
-  if (spec.seconds > 0) s.seconds_limit = spec.seconds;
-  s.searched = report.stages.candidates;
-  s.errors = report.errors;
-  s.total_seconds = report.estimated_us.value_or(report.expected_us) * 1e-6;
-  for (const TaskReport& task : report.tasks) {
+  s.elapsed_s = progress.elapsed_s;
+  s.trials = progress.trials;
+  s.measured = progress.measured;
+  s.failed = progress.failed;
+  s.trial_limit = progress.trial_limit;
+  s.seconds_limit = progress.time_limit_s;
+  s.searched = progress.candidates;
+  s.built = progress.built;
+  s.run = progress.run;
+  s.errors = progress.errors;
+  s.current_task = progress.task;
+  s.total_seconds = progress.estimated_us.value_or(progress.expected_us) * 1e-6;
+  for (const api::TaskProgress& task : progress.tasks) {
     ProgressSnapshot::Task row;
-    row.id = task.id + 1;
+    row.id = task.id;
     row.name = task.name;
-    row.count = task.weight;
+    row.count = task.count;
     row.trials = task.trials;
-    row.tuned = task.selected;
+    row.tuned = task.tuned;
     if (task.best_us.has_value()) row.best_seconds = *task.best_us * 1e-6;
     if (task.fallback_us.has_value()) row.fallback_seconds = *task.fallback_us * 1e-6;
     row.expected_seconds = task.expected_us * 1e-6;
@@ -69,140 +67,82 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec) {
   return s;
 }
 
-// Shows the run.
-class TuneListener : public ProgressListener {
- public:
-  TuneListener(const TuneSpec& spec, const Partition& partition, ProgressView& view, SpreadMeter& spread,
-               Session& session)
-      : spec_(spec), partition_(partition), view_(view), spread_(spread), session_(session) {}
-
-  void OnRound(int task, int, const TuneReport& report) override {
-    current_task_ = task + 1;
-    OnTick(report);
-  }
-  void OnRecord(int, const TuningRecord& record, bool, const TuneReport& report) override {
-    const MeasureError* error = record.error();
-    ++built_;
-    if (error == nullptr || error->stage >= MeasureStage::kLoad) ++run_;
-    if (error == nullptr) spread_.Add(*record.timing());
-    OnTick(report);
-  }
-  void OnVerified(int task, int64_t record, bool ok, const std::string& text) override {
-    if (ok) return;
-    Warn(session_, absl::StrCat("record ", record, " of task ", task + 1, " (", partition_.tasks[task].name,
-                                ") computes a wrong result and is not used: ", text));
-  }
-  void OnWarning(const std::string& text) override { Warn(session_, text); }
-  void OnTick(const TuneReport& report) override { view_.Update(Snapshot(report)); }
-  void OnFinish(const TuneReport& report) override { view_.Finish(Snapshot(report)); }
-
- private:
-  ProgressSnapshot Snapshot(const TuneReport& report) const {
-    ProgressSnapshot s = SnapshotOf(report, spec_);
-    s.built = built_;
-    s.run = run_;
-    s.current_task = current_task_;
-    return s;
-  }
-
-  const TuneSpec& spec_;
-  const Partition& partition_;
-  ProgressView& view_;
-  SpreadMeter& spread_;
-  Session& session_;
-  int64_t built_ = 0, run_ = 0, current_task_ = 0;
-};
-
-// How busy the workers were; nothing when they cannot tell.
-Json WorkersJson(MeasureClient& client) {
-  const absl::StatusOr<MeasureStatistics> s = client.Statistics();
-  if (!s.ok()) return nullptr;
-  const MeasureStatistics::RunSeconds& run = s->run_seconds;
-  return {{"builders", s->builders},
-          {"builds", s->builds},
-          {"builds_per_s", s->builds_per_second()},
-          {"builder_utilisation", s->builder_utilisation()},
-          {"device_count", s->devices},
-          {"runs", s->runs},
-          {"runs_per_s", s->runs_per_second()},
-          {"runner_utilisation", s->runner_utilisation()},
-          {"runs_stopped_early", s->stopped_early},
-          {"run_phases",
-           {{"load_s", run.load},
-            {"fill_s", run.fill},
-            {"first_run_s", run.first_run},
-            {"timing_s", run.timing},
-            {"stopped_early_s", run.stopped_early},
-            {"check_s", run.check},
-            {"verify_s", run.verify}}},
-          {"builder_restarts", s->builder_restarts},
-          {"runner_restarts", s->runner_restarts}};
+// How busy the workers were; null when they cannot tell.
+Json WorkersJson(const std::optional<api::WorkerLoad>& load) {
+  if (!load.has_value()) return nullptr;
+  Json phases = Json::object();
+  for (const auto& [phase, seconds] : load->run_phases) phases[phase] = seconds;
+  return {{"builders", load->builders},
+          {"builds", load->builds},
+          {"builds_per_s", load->builds_per_s},
+          {"builder_utilisation", load->builder_utilisation},
+          {"device_count", load->devices},
+          {"runs", load->runs},
+          {"runs_per_s", load->runs_per_s},
+          {"runner_utilisation", load->runner_utilisation},
+          {"runs_stopped_early", load->runs_stopped_early},
+          {"run_phases", phases},
+          {"builder_restarts", load->builder_restarts},
+          {"runner_restarts", load->runner_restarts}};
 }
 
-Json ChoicePointsJson(const TuneReport& report, const TuneWork& work) {
-  Json points = Json::array();
-  for (size_t b = 0; b < work.choice_points.size(); ++b) {
+Json ChoicePointsJson(const std::vector<api::ChoicePoint>& points) {
+  Json list = Json::array();
+  for (const api::ChoicePoint& point : points) {
     Json alternatives = Json::array();
-    for (int w : work.tried[b]) {
-      Json ids = Json::array();
-      for (const auto& [task, times] : work.choice_points[b].alternatives[w].tasks) ids.push_back(task + 1);
-      alternatives.push_back({{"alternative", work.choice_points[b].alternatives[w].name}, {"task_ids", ids}});
-    }
-    const int best = work.tried[b][report.alternatives[b]];
-    points.push_back({{"choice_point", work.choice_points[b].name},
-                      {"alternatives", alternatives},
-                      {"best", work.choice_points[b].alternatives[best].name}});
+    for (const api::ChoicePoint::Alternative& one : point.alternatives)
+      alternatives.push_back({{"alternative", one.name}, {"task_ids", one.tasks}});
+    list.push_back({{"choice_point", point.name}, {"alternatives", alternatives}, {"best", point.best}});
   }
-  return points;
+  return list;
 }
 
-void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client,
-               const std::vector<PlanCheck>& checks) {
-  const Partition& partition = work.partition;
+void PrintJson(std::ostream& out, const api::TuneResult& result) {
+  const api::Progress& p = result.progress;
   Json tasks = Json::array(), errors = Json::object();
-  for (const TaskReport& task : report.tasks) {
-    tasks.push_back({{"task_id", task.id + 1},
+  for (const api::TaskProgress& task : p.tasks) {
+    tasks.push_back({{"task_id", task.id},
                      {"task", task.name},
-                     {"count", task.weight},
+                     {"count", task.count},
                      {"trials", task.trials},
                      {"failed", task.failed},
                      {"best_us", OrNull(task.best_us)},
                      {"gflops_per_s", OrNull(task.gflops_per_s)},
                      {"fallback_us", OrNull(task.fallback_us)},
                      {"verified", task.verified},
-                     {"record", task.best_record > 0 ? Json(task.best_record) : Json(nullptr)},
-                     {"algorithm", task.rewrite},
+                     {"record", OrNull(task.record)},
+                     {"algorithm", task.algorithm},
                      {"sketch", task.sketch},
-                     {"workload", partition.tasks[task.id].workload_key}});
+                     {"workload", task.workload}});
   }
-  for (const auto& [kind, count] : report.errors) errors[kind] = count;
-  const StageReport& s = report.stages;
-  Json json{{"trials", report.trials},
-            {"measured", report.measured},
-            {"failed", report.failed},
-            {"elapsed_s", report.seconds},
-            {"trials_per_s", report.trials_per_s},
-            {"tasks_us", OrNull(report.tasks_us)},
-            {"estimated_us", OrNull(report.estimated_us)},
-            {"estimated_fallback_us", OrNull(report.estimated_fallback_us)},
+  for (const auto& [kind, count] : p.errors) errors[kind] = count;
+  const api::StageTimes& s = p.stages;
+  Json json{{"trials", p.trials},
+            {"measured", p.measured},
+            {"failed", p.failed},
+            {"elapsed_s", p.elapsed_s},
+            {"trials_per_s", p.trials_per_s},
+            {"tasks_us", OrNull(p.tasks_us)},
+            {"estimated_us", OrNull(p.estimated_us)},
+            {"estimated_fallback_us", OrNull(p.estimated_fallback_us)},
             {"tasks", tasks},
-            {"choice_points", ChoicePointsJson(report, work)},
+            {"choice_points", ChoicePointsJson(result.choice_points)},
             {"stages",
              {{"search_s", s.search_s},
               {"build_s", s.build_s},
               {"run_s", s.run_s},
               {"train_s", s.train_s},
-              {"candidates", s.candidates},
+              {"candidates", p.candidates},
               {"candidates_per_s", s.candidates_per_s},
               {"rounds", s.rounds},
               {"trainings", s.trainings},
               {"verifications", s.verifications},
               {"confirmations", s.confirmations},
-              {"workers", WorkersJson(client)}}},
+              {"workers", WorkersJson(result.workers)}}},
             {"errors", errors},
-            {"stop_reason", report.stopped}};
-  for (const PlanCheck& check : checks) {
-    Json one = CheckJson(api::CheckOf(check.report, check.sizes));
+            {"stop_reason", result.stop_reason}};
+  for (const api::NetworkCheck& check : result.checks) {
+    Json one = CheckJson(check);
     if (check.sizes.empty()) {
       json["check"] = std::move(one);
       continue;
@@ -215,10 +155,10 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
 
 // "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell
 // kernels of ours apart, names of sketches the libraries.
-std::string WinnersText(const TuneReport& report) {
+std::string WinnersText(const api::Progress& progress) {
   std::map<std::string, int> count;
-  for (const TaskReport& task : report.tasks)
-    if (task.best_us.has_value()) ++count[task.rewrite == "library" ? task.sketch : task.rewrite];
+  for (const api::TaskProgress& task : progress.tasks)
+    if (task.best_us.has_value()) ++count[task.algorithm == "library" ? task.sketch : task.algorithm];
   std::vector<std::pair<std::string, int>> sorted(count.begin(), count.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return absl::StrJoin(sorted, ", ",
@@ -226,22 +166,22 @@ std::string WinnersText(const TuneReport& report) {
 }
 
 // "default fusion at 6 of 8 choice points, else: layer1.0.add: add apart, ...".
-std::string FusionText(const TuneReport& report, const TuneWork& work) {
-  const std::vector<NonDefaultFusion> won = NonDefaultFusions(work, report);
-  const std::string count = Count(static_cast<int64_t>(work.choice_points.size()), "choice point");
-  if (won.empty()) return absl::StrCat("default fusion at all of ", count);
-  return absl::StrCat("default fusion at ", work.choice_points.size() - won.size(), " of ", count,
-                      ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const NonDefaultFusion& one) {
+std::string CutText(const api::TuneResult& result) {
+  const std::vector<api::FusionChoice>& won = result.fusion_choices;
+  const std::string points = Count(static_cast<int64_t>(result.choice_points.size()), "choice point");
+  if (won.empty()) return absl::StrCat("default fusion at all of ", points);
+  return absl::StrCat("default fusion at ", result.choice_points.size() - won.size(), " of ", points,
+                      ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const api::FusionChoice& one) {
                         absl::StrAppend(out, one.choice_point, ": ", one.alternative);
                       }));
 }
 
 // The slowest tasks, with the schedules of their bests.
-void PrintTasks(std::ostream& out, const TuneReport& report, const TuneSpec& spec) {
-  ProgressSnapshot s = SnapshotOf(report, spec);
+void PrintTasks(std::ostream& out, const api::Progress& progress) {
+  ProgressSnapshot s = SnapshotOf(progress);
   for (size_t i = 0; i < s.tasks.size(); ++i) {
-    const TaskReport& task = report.tasks[i];
-    s.tasks[i].tuned = task.selected || task.trials > 0;
+    const api::TaskProgress& task = progress.tasks[i];
+    s.tasks[i].tuned = task.tuned || task.trials > 0;
     if (task.best_us.has_value()) s.tasks[i].schedule = task.verified ? task.sketch : task.sketch + " (not verified)";
   }
   out << "\nthe slowest tasks\n";
@@ -250,44 +190,45 @@ void PrintTasks(std::ostream& out, const TuneReport& report, const TuneSpec& spe
 }
 
 // "estimated latency 19.10 ms (12 of 30 tasks timed)".
-std::string LatencyText(const TuneReport& report) {
-  if (!report.estimated_us.has_value()) {
-    const auto counts = [](const TaskReport& task) { return task.weight > 0; };
-    const auto all = std::count_if(report.tasks.begin(), report.tasks.end(), counts);
-    const auto timed = std::count_if(report.tasks.begin(), report.tasks.end(),
-                                     [&](const TaskReport& task) { return counts(task) && task.best_us; });
-    return absl::StrCat("estimated latency ", Duration(report.expected_us * 1e-6), " (", timed, " of ", all,
+std::string LatencyText(const api::Progress& progress) {
+  if (!progress.estimated_us.has_value()) {
+    const auto counts = [](const api::TaskProgress& task) { return task.count > 0; };
+    const auto all = std::count_if(progress.tasks.begin(), progress.tasks.end(), counts);
+    const auto timed = std::count_if(progress.tasks.begin(), progress.tasks.end(),
+                                     [&](const api::TaskProgress& task) { return counts(task) && task.best_us; });
+    return absl::StrCat("estimated latency ", Duration(progress.expected_us * 1e-6), " (", timed, " of ", all,
                         " tasks timed)");
   }
-  std::string text = absl::StrCat("estimated latency ", Duration(*report.estimated_us * 1e-6));
-  if (report.estimated_us != report.tasks_us)
-    absl::StrAppend(&text, " (the tasks' times add up to ", Duration(report.tasks_us.value_or(0) * 1e-6),
+  std::string text = absl::StrCat("estimated latency ", Duration(*progress.estimated_us * 1e-6));
+  if (progress.estimated_us != progress.tasks_us)
+    absl::StrAppend(&text, " (the tasks' times add up to ", Duration(progress.tasks_us.value_or(0) * 1e-6),
                     "; corrected by what the network took when it was last measured)");
   return text;
 }
 
-void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work, const TuneSpec& spec,
-               const std::vector<PlanCheck>& checks) {
-  PrintTasks(out, report, spec);
-  if (const std::string winners = WinnersText(report); !winners.empty())
-    out << "alternatives that won: " << winners << "\n";
-  if (!work.choice_points.empty()) out << FusionText(report, work) << "\n";
+void PrintText(std::ostream& out, const api::TuneResult& result) {
+  const api::Progress& p = result.progress;
+  PrintTasks(out, p);
+  if (const std::string winners = WinnersText(p); !winners.empty()) out << "alternatives that won: " << winners << "\n";
+  if (!result.choice_points.empty()) out << CutText(result) << "\n";
   double corrected = 1;  // of estimates, by what was measured just now
-  if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
-    if (report.estimated_us.value_or(0) > 0) corrected = checks.front().report.run_seconds * 1e6 / *report.estimated_us;
-    out << "measured latency " << Duration(checks.front().report.run_seconds);
-    if (report.tasks_us.has_value()) out << " (the tasks' times add up to " << Duration(*report.tasks_us * 1e-6) << ")";
+  if (result.checks.size() == 1 && result.checks.front().latency_us.has_value()) {
+    const double measured_us = *result.checks.front().latency_us;
+    if (p.estimated_us.value_or(0) > 0) corrected = measured_us / *p.estimated_us;
+    out << "measured latency " << Duration(measured_us * 1e-6);
+    if (p.tasks_us.has_value()) out << " (the tasks' times add up to " << Duration(*p.tasks_us * 1e-6) << ")";
   } else {
-    out << LatencyText(report);
+    out << LatencyText(p);
   }
-  if (report.expected_fallback_us > 0)
-    out << ", with fallback schedules " << Duration(report.expected_fallback_us * corrected * 1e-6);
+  if (p.expected_fallback_us > 0)
+    out << ", with fallback schedules " << Duration(p.expected_fallback_us * corrected * 1e-6);
   out << "\n"
-      << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
-      << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
-      << report.stages.candidates << " candidates searched (" << Digits(report.stages.candidates_per_s) << "/s)\n";
-  if (!report.stopped.empty()) out << "stopped: " << report.stopped << "\n";
-  if (!checks.empty()) out << Summary(checks) << "\n";
+      << Count(p.measured, "trial") << " in " << Duration(p.elapsed_s) << " (" << Digits(p.trials_per_s) << "/s), "
+      << p.trials << " in the history, of these " << p.failed << " failed; " << p.candidates << " candidates searched ("
+      << Digits(p.stages.candidates_per_s) << "/s)\n";
+  if (!result.stop_reason.empty()) out << "stopped: " << result.stop_reason << "\n";
+  for (const api::NetworkCheck& check : result.checks)
+    out << (check.sizes.empty() ? "" : api::SizesText(check.sizes) + ": ") << check.summary << "\n";
 }
 
 // Flags that go with a fleet only, or with this host's devices only.
@@ -305,7 +246,7 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--builders is for this host's own processes; with --tracker the workers say how many they have");
   }
-  if (flags.sandbox.has_value()) {
+  if (!flags.sandbox.empty()) {
     return absl::InvalidArgumentError(
         "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
   }
@@ -314,31 +255,6 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
         "--keep-env is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
   }
   return DialWith("--tracker", flags.tracker, flags.security).status();
-}
-
-// Who measures: the fleet behind --tracker, or processes of this host.
-absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spec, const std::string& network,
-                                     const std::atomic<bool>* stop) {
-  if (!flags.tracker.empty()) {
-    FleetOptions options;
-    options.tracker = flags.tracker;
-    ASSIGN_OR_RETURN(options.target, Target::Parse(spec.target));
-    options.device_model = spec.device_model;
-    options.client.name = absl::StrCat("tune ", network);
-    ASSIGN_OR_RETURN(options.client.credentials, DialWith("--tracker", flags.tracker, flags.security));
-    options.client.priority = spec.priority;
-    options.client.weight = spec.weight;
-    options.client.labels = {spec.labels.begin(), spec.labels.end()};
-    options.wait_seconds = flags.wait >= 0 ? flags.wait : flags.launch.given() ? kWaitForLaunched : kWait;
-    options.stop = stop;
-    return ConnectFleet(options);
-  }
-  Fleet here;
-  ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(flags.target));
-  ASSIGN_OR_RETURN(here.measurer,
-                   StartMeasurer({here.target.target, here.target.device, static_cast<int>(flags.builders),
-                                  flags.sandbox.value_or(SandboxMode::kAuto), flags.keep_environment}));
-  return here;
 }
 
 // The workers of --launch; null without it.
@@ -353,65 +269,77 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, st
                                      .used_up = std::move(used_up)});
 }
 
+// "resnet-18 for cpu on AMD EPYC, AVX-512".
+absl::StatusOr<std::string> TitleOf(const TuneFlags& flags) {
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
+  std::string title = absl::StrCat(flags.model.model, " for ", target.ToString());
+  if (!flags.tracker.empty()) return title;
+  ASSIGN_OR_RETURN(const api::LocalDevice here, api::FindDevice(flags.target));
+  return absl::StrCat(title, " on ", here.title);
+}
+
+ProgressStyle StyleOf(const TuneFlags& flags, const Session& session, std::string title) {
+  const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
+  return {std::move(title), live, session.environment.colour, session.environment.terminal_size};
+}
+
+// What only this command asks of the library, beside the flags that `submit` has too.
+absl::StatusOr<api::TuneOptions> AllOptionsOf(const TuneFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(api::TuneOptions options, TuneOptionsOf(flags));
+  options.model.import_memory_gib = flags.import.memory_gib;
+  options.model.import_seconds = flags.import.seconds;
+  options.history = flags.history;
+  options.without = absl::StrSplit(flags.without, ',', absl::SkipEmpty());
+  options.builders = static_cast<int>(flags.builders);
+  if (!flags.sandbox.empty()) options.sandbox = flags.sandbox;
+  options.keep_environment = flags.keep_environment;
+  if (!flags.tracker.empty()) options.fleet.tracker = EndpointOf(flags.tracker, flags.security);
+  options.fleet.wait_seconds = flags.wait >= 0 ? flags.wait : flags.launch.given() ? kWaitForLaunched : kWait;
+  options.count_workers = flags.json;
+  options.name = session.command_line;
+  options.hooks = HooksOf(session);
+  return options;
+}
+
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
-  api::TuneJob job;
-  job.without = absl::StrSplit(flags.without, ',', absl::SkipEmpty());
-  RETURN_IF_ERROR(api::CheckWithout(job.without));
-  ASSIGN_OR_RETURN(job.spec, SpecOf(flags));
-  job.here = flags.tracker.empty();
-  // Before a process is started or a history is made.
-  std::string device;
-  if (job.here) {
-    ASSIGN_OR_RETURN(const ResolvedTarget here, ResolveMeasurableTarget(flags.target));
-    device = absl::StrCat(" on ", DeviceTitle(here.target.kind, here.facts));
-  }
-  job.import = flags.import.limits();
-  job.history = flags.history;
-  job.name = session.command_line;
+  ASSIGN_OR_RETURN(api::TuneOptions options, AllOptionsOf(flags, session));
   std::atomic<bool> stop{false}, used_up{false};
-  job.stop = &stop;
+  options.hooks.stop = &stop;
   std::optional<InterruptGuard> interrupt;
   std::unique_ptr<WorkerPool> pool;
-  job.measure = [&](const TuneWork& work) -> absl::StatusOr<Fleet> {
+  std::optional<ProgressView> view;
+  options.on_start = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(std::string title, TitleOf(flags));
+    view.emplace(flags.json ? session.err : session.out, StyleOf(flags, session, std::move(title)));
     interrupt.emplace(&stop);
     ASSIGN_OR_RETURN(pool, StartPool(flags, [&] {
                        used_up = true;
                        stop = true;
                      }));
-    return StartMeasuring(flags, job.spec, work.network, &stop);
+    return absl::OkStatus();
   };
-  std::ostream& shown_on = flags.json ? session.err : session.out;
-  const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
-  ProgressView view(shown_on, {absl::StrCat(flags.model.model, " for ", job.spec.target, device), live,
-                               session.environment.colour, session.environment.terminal_size});
-  SpreadMeter spread;
-  job.listen = [&](const TuneWork& work) {
-    return std::make_unique<TuneListener>(job.spec, work.partition, view, spread, session);
+  options.progress = [&](const api::Progress& progress) {
+    progress.ended ? view->Finish(SnapshotOf(progress)) : view->Update(SnapshotOf(progress));
   };
-  job.warn = [&](const std::string& sentence) { Warn(session, sentence); };
-
   const auto no_worker_left = [&] {
     return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", HistoryName(flags.history),
                                                    ", the same command resumes there"));
   };
-  const absl::StatusOr<api::Tuned> tuned = api::RunTuneJob(job);
+  const absl::StatusOr<api::TuneResult> tuned = api::Tune(options);
   if (!tuned.ok() && used_up) return no_worker_left();
   RETURN_IF_ERROR(tuned.status());
-  const TuneReport& report = tuned->report;
-  flags.json ? PrintJson(session.out, report, tuned->work, tuned->fleet.measurer->client(), tuned->checks)
-             : PrintText(session.out, report, tuned->work, job.spec, tuned->checks);
+  flags.json ? PrintJson(session.out, *tuned) : PrintText(session.out, *tuned);
   if (!interrupt->requested())
-    for (const std::string& doubt : TuneDoubts(report, job.spec, spread.Typical())) Warn(session, doubt);
+    for (const std::string& doubt : TuneDoubts(*tuned)) Warn(session, doubt);
   if (interrupt->requested()) {
-    return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
+    return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(tuned->progress.measured, "trial"),
                                              "; all are in ", HistoryName(flags.history),
                                              ", the same command resumes there"));
   }
   if (used_up) return no_worker_left();
-  const absl::Status verdict = api::Verdict(*tuned);
-  if (verdict.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";
-  return verdict;
+  if (tuned->check_status.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";
+  return tuned->check_status;
 }
 
 }  // namespace

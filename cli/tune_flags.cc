@@ -6,8 +6,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "cli/device_names.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -88,48 +90,61 @@ void AddTuneFlags(CLI::App* command, TuneFlags* flags) {
 
 namespace {
 
+// "1,4". Whether the network has such tasks is found out when it was read.
+absl::StatusOr<std::vector<int>> ParseIds(const std::string& text) {
+  std::vector<int> ids;
+  for (const std::string& part : static_cast<std::vector<std::string>>(absl::StrSplit(text, ',', absl::SkipEmpty()))) {
+    int id = 0;
+    if (!absl::SimpleAtoi(part, &id))
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tasks ", text, " is not understood; give ids as `diapason tasks` shows them, for example --tasks 1,4"));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
 // Of a fleet, or of a size of --dim.
-absl::Status TakeWeight(const std::string& text, TuneSpec& spec) {
-  if (text.find('=') != std::string::npos) return AddDimWeight(text, spec.dims);
-  if (absl::SimpleAtod(text, &spec.weight) && std::isfinite(spec.weight) && spec.weight > 0) return absl::OkStatus();
+absl::Status TakeWeight(const std::string& text, api::TuneOptions& options) {
+  if (text.find('=') != std::string::npos) {
+    options.size_weights.push_back(text);
+    return absl::OkStatus();
+  }
+  double& weight = options.fleet.weight;
+  if (absl::SimpleAtod(text, &weight) && std::isfinite(weight) && weight > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--weight ", text, " is not understood; give a number above 0, or SYMBOL=SIZE:WEIGHT, for example seq=128:5"));
 }
 
 }  // namespace
 
-absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
-  TuneSpec spec;
-  spec.model = flags.model.model;
-  ASSIGN_OR_RETURN(spec.options, OptionsOf(flags.model));
-  ASSIGN_OR_RETURN(spec.dims, DimsOf(flags.model.dims));
-  for (const std::string& weight : flags.weights) RETURN_IF_ERROR(TakeWeight(weight, spec));
-  RETURN_IF_ERROR(CheckDimChoices(spec.dims));
-  ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
-  spec.target = target.ToString();
-  spec.trials = flags.trials;
-  spec.seconds = flags.seconds;
-  spec.tasks = flags.tasks;
-  spec.seed = static_cast<uint64_t>(flags.seed);
-  spec.trials_per_round = flags.trials_per_round;
-  spec.early_stop = flags.early_stop;
-  spec.objective = flags.objective;
-  spec.measure.repeat = static_cast<int>(flags.repeat);
-  spec.measure.number = flags.number;
-  spec.measure.min_repeat_ms = flags.min_repeat_ms >= 0 ? flags.min_repeat_ms : DefaultSampleMs(!flags.no_race);
-  spec.measure.build_timeout_s = flags.build_timeout;
-  spec.measure.run_timeout_s = flags.run_timeout;
-  spec.measure.race = !flags.no_race;
-  spec.measure.flush_l2 = flags.flush_l2;
-  spec.device_model = flags.device;
+absl::StatusOr<api::TuneOptions> TuneOptionsOf(const TuneFlags& flags) {
+  api::TuneOptions options;
+  ASSIGN_OR_RETURN(options.model, ModelOf(flags.model, ImportFlags(), ""));
+  for (const std::string& weight : flags.weights) RETURN_IF_ERROR(TakeWeight(weight, options));
+  options.target = flags.target;
+  options.trials = flags.trials;
+  options.seconds = flags.seconds;
+  ASSIGN_OR_RETURN(options.tasks, ParseIds(flags.tasks));
+  options.seed = static_cast<uint64_t>(flags.seed);
+  options.trials_per_round = flags.trials_per_round;
+  options.early_stop = flags.early_stop;
+  options.objective = flags.objective;
+  options.repeat = static_cast<int>(flags.repeat);
+  options.number = flags.number;
+  options.min_repeat_ms = flags.min_repeat_ms;
+  options.build_timeout_seconds = flags.build_timeout;
+  options.run_timeout_seconds = flags.run_timeout;
+  options.race = !flags.no_race;
+  options.flush_l2 = flags.flush_l2;
+  options.fleet.device = flags.device;
   ASSIGN_OR_RETURN(const auto labels, ParsePairs("--selector", flags.labels));
-  spec.labels = {labels.begin(), labels.end()};
-  spec.priority = static_cast<int32_t>(flags.priority);
-  spec.deterministic = flags.deterministic;
-  spec.cold_start = flags.cold_start;
-  spec.no_shipped_records = flags.no_shipped;
-  spec.no_check = flags.no_check;
-  return spec;
+  options.fleet.labels = {labels.begin(), labels.end()};
+  options.fleet.priority = static_cast<int>(flags.priority);
+  options.deterministic = flags.deterministic;
+  options.cold_start = flags.cold_start;
+  options.shipped_records = !flags.no_shipped;
+  options.check = !flags.no_check;
+  return options;
 }
 
 }  // namespace diapason

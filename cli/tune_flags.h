@@ -1,7 +1,6 @@
 // The flags that `tune` and `submit` have in common.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,7 @@
 #include "cli/flags.h"
 #include "cli/launch_flags.h"
 #include "cli/service_flags.h"
-#include "service/tune_spec.h"
+#include "diapason/tuner.h"
 
 namespace diapason {
 
@@ -32,7 +31,7 @@ struct TuneFlags {
   int64_t builders = 0;
   double wait = -1;  // below 0: not given
   bool json = false;
-  std::optional<SandboxMode> sandbox;
+  std::string sandbox;  // empty: not given
   std::vector<std::string> keep_environment;
   SecurityFlags security;
   LaunchFlags launch;
@@ -40,7 +39,7 @@ struct TuneFlags {
 
 // Model, target, limits, measuring and the choice of devices.
 void AddTuneFlags(CLI::App* command, TuneFlags* flags);
-// InvalidArgument names the flag that is malformed.
-absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags);
+// Without what `tune` alone has. InvalidArgument names the flag that is malformed.
+absl::StatusOr<api::TuneOptions> TuneOptionsOf(const TuneFlags& flags);
 
 }  // namespace diapason

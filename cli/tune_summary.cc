@@ -13,7 +13,6 @@ namespace diapason {
 namespace {
 
 constexpr double kBusySpread = 0.2;
-constexpr size_t kFewestTimings = 5;
 constexpr double kReserve = 1.2;  // of what is suggested, since tasks differ
 
 // So much more than was given that all tasks would have had a turn, rounded up to a multiple of ten.
@@ -22,38 +21,25 @@ int64_t Suggested(double given, int64_t tasks, int64_t timed) {
   return static_cast<int64_t>(std::ceil(given * factor * kReserve / 10)) * 10;
 }
 
-std::string HowToTimeAll(const TuneReport& report, const TuneSpec& spec, int64_t tasks, int64_t timed) {
-  if (spec.seconds > 0) return absl::StrCat("use --seconds ", Suggested(spec.seconds, tasks, timed), " or more");
-  const int64_t trials = std::max(Suggested(static_cast<double>(report.trials), tasks, timed), tasks);
+std::string HowToTimeAll(const api::Progress& progress, int64_t tasks, int64_t timed) {
+  if (progress.time_limit_s.has_value())
+    return absl::StrCat("use --seconds ", Suggested(*progress.time_limit_s, tasks, timed), " or more");
+  const int64_t trials = std::max(Suggested(static_cast<double>(progress.trials), tasks, timed), tasks);
   return absl::StrCat("use --trials ", trials, " or more");
 }
 
 }  // namespace
-
-void SpreadMeter::Add(const Timing& timing) {
-  if (timing.stopped_early || timing.samples.size() < 2) return;
-  const auto [least, most] = std::minmax_element(timing.samples.begin(), timing.samples.end());
-  spreads_.push_back((*most - *least) / MedianSeconds(timing));
-}
-
-double SpreadMeter::Typical() const {
-  if (spreads_.size() < kFewestTimings) return 0;
-  std::vector<double> sorted = spreads_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
-}
 
 std::string BuildCommand(const TuneFlags& flags) {
   return absl::StrCat("diapason build ", ModelArguments(flags.model), " --target ", ShellQuoted(flags.target),
                       " --history ", ShellQuoted(HistoryName(flags.history)), " --out package");
 }
 
-std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& spec, double spread) {
+std::vector<std::string> TuneDoubts(const api::TuneResult& result) {
   std::vector<std::string> doubts;
   int64_t tasks = 0, timed = 0, failing = 0;
-  for (const TaskReport& task : report.tasks) {
-    if (!task.selected || task.weight == 0) continue;
+  for (const api::TaskProgress& task : result.progress.tasks) {
+    if (!task.tuned || task.count == 0) continue;
     ++tasks;
     if (task.best_us.has_value()) ++timed;
     if (!task.best_us.has_value() && task.trials > 0) ++failing;
@@ -62,16 +48,16 @@ std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& sp
     doubts.push_back(absl::StrCat(untimed, " of ", Count(tasks, "task"), untimed == 1 ? " was" : " were",
                                   " not timed, and a build uses ",
                                   untimed == 1 ? "its fallback schedule" : "their fallback schedules", ": ",
-                                  HowToTimeAll(report, spec, tasks, timed)));
+                                  HowToTimeAll(result.progress, tasks, timed)));
   if (failing > 0)
     doubts.push_back(absl::StrCat("all trials of ", failing, " of ", Count(tasks, "task"),
                                   " failed; `diapason history info` counts the errors"));
-  if (spread > kBusySpread)
+  if (result.spread > kBusySpread)
     doubts.push_back(
         absl::StrFormat("the machine was busy: the timings of a typical trial spread by %.0f%%; end other programs and "
                         "tune again, or measure "
                         "longer with --min-repeat-ms",
-                        100 * spread));
+                        100 * result.spread));
   return doubts;
 }
 

@@ -5,27 +5,14 @@
 #include <vector>
 
 #include "cli/tune_flags.h"
-#include "compiler/runtime/outcome.h"
-#include "scheduler/progress.h"
+#include "diapason/tuner.h"
 
 namespace diapason {
 
-// The spread of the samples of measurements. Not thread-safe.
-class SpreadMeter {
- public:
-  // Measurements that were stopped early or have one sample are ignored.
-  void Add(const Timing& timing);
-  // (largest - smallest sample) / median sample, the median over all measurements; 0 if there are fewer than five.
-  double Typical() const;
-
- private:
-  std::vector<double> spreads_;
-};
-
-// The command `diapason build ...` for what was tuned, quoted for a shell.
+// `diapason build ...` of what was tuned, as a shell takes it.
 std::string BuildCommand(const TuneFlags& flags);
 
-// Warnings of one sentence, with advice: tasks that were not timed, and timings that spread by more than 20%.
-std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& spec, double spread);
+// One sentence each, with what to do: tasks that have no time, and timings that spread by more than 20%.
+std::vector<std::string> TuneDoubts(const api::TuneResult& result);
 
 }  // namespace diapason

@@ -1,7 +1,6 @@
 // diapason worker: measures on this host's devices what a tracker hands out.
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +20,7 @@ struct WorkerFlags {
   std::string tracker, devices, name, labels, scratch;
   int64_t builders = 0;
   double drain = 30, reference_interval = 600;
-  std::optional<SandboxMode> sandbox;
+  std::string sandbox;  // empty: not given
   std::vector<std::string> keep_environment;
   // Of requests; in the units of the flags.
   int64_t max_request_mib = RequestLimits().bytes >> 20, max_nodes = RequestLimits().nodes;
@@ -45,7 +44,7 @@ absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
   ASSIGN_OR_RETURN(options.pipeline.devices, DeviceTargets(flags.devices));
   options.pipeline.builders = static_cast<int>(flags.builders);
   options.pipeline.scratch_base = flags.scratch;
-  options.pipeline.sandbox = flags.sandbox.value_or(SandboxMode::kAuto);
+  options.pipeline.sandbox = ParseSandboxMode(flags.sandbox).value_or(SandboxMode::kAuto);
   options.pipeline.keep_environment = flags.keep_environment;
   options.pipeline.limits = {flags.max_request_mib << 20, flags.max_nodes, flags.max_steps, flags.max_iterations,
                              static_cast<int64_t>(flags.max_tensor_gib * kGib)};

@@ -1,5 +1,8 @@
 #include "runtime/run_context.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -11,6 +14,7 @@
 #include "base/mutex.h"
 #include "compiler/build/plans.h"
 #include "compiler/tensor/array.h"
+#include "compiler/tensor/program.h"
 
 namespace diapason {
 namespace {
@@ -19,6 +23,18 @@ int64_t BytesOfShape(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bytes = BytesOf(dtype);
   for (int64_t extent : shape) bytes *= extent;
   return bytes;
+}
+
+// Below, a copy takes less time than giving launches another address.
+constexpr int64_t kWorthSharing = 16 << 10;
+
+// Whether kernels of a processor may use the memory as they do a device's: it is aligned, and they may read
+// Device::kPadding bytes behind its end, which is certain only within its last page.
+bool UsableByKernels(const void* data, int64_t bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data), end = begin + static_cast<uintptr_t>(bytes);
+  return bytes >= kWorthSharing && begin % kParameterAlignment == 0 &&
+         (end - 1) / page == (end - 1 + Device::kPadding) / page;
 }
 
 }  // namespace
@@ -138,14 +154,30 @@ absl::Status RunContext::CheckValues(absl::Span<const CallerBuffer> inputs) cons
   return absl::OkStatus();
 }
 
+std::vector<void*> RunContext::SharedMemory(absl::Span<const CallerBuffer> buffers,
+                                            const std::vector<ContextTensor>& tensors) const {
+  std::vector<void*> shared(tensors.size(), nullptr);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    if (buffers[i].data != tensors[i].data && UsableByKernels(buffers[i].data, tensors[i].bytes))
+      shared[i] = buffers[i].data;
+  return shared;
+}
+
 absl::Status RunContext::RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
   RETURN_IF_ERROR(CheckValues(inputs));
+  std::vector<void*> read(inputs_.size(), nullptr), written(outputs_.size(), nullptr);
+  if (device_.kind() == TargetKind::kCpu) {
+    read = SharedMemory(inputs, inputs_);
+    written = SharedMemory(outputs, outputs_);
+  }
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].data != nullptr && inputs[i].data != inputs_[i].data)
+    if (inputs[i].data != nullptr && inputs[i].data != inputs_[i].data && read[i] == nullptr)
       RETURN_IF_ERROR(device_.CopyIn(runner_->input(static_cast<int>(i)), inputs[i].data, inputs_[i].bytes));
-  RETURN_IF_ERROR(runner_->Run());
+  const auto is_own = [](const void* address) { return address == nullptr; };
+  const bool own = std::all_of(read.begin(), read.end(), is_own) && std::all_of(written.begin(), written.end(), is_own);
+  RETURN_IF_ERROR(own ? runner_->Run() : runner_->Enqueue(nullptr, read, written));
   for (size_t i = 0; i < outputs.size(); ++i)
-    if (outputs[i].data != nullptr && outputs[i].data != outputs_[i].data)
+    if (outputs[i].data != nullptr && outputs[i].data != outputs_[i].data && written[i] == nullptr)
       RETURN_IF_ERROR(device_.CopyOut(outputs[i].data, runner_->output(static_cast<int>(i)), outputs_[i].bytes));
   return absl::OkStatus();
 }

@@ -59,6 +59,10 @@ class RunContext {
   absl::Status CheckBuffers(absl::Span<const CallerBuffer> buffers, bool inputs) const;
   // Of inputs in memory of the host: the values that may be given.
   absl::Status CheckValues(absl::Span<const CallerBuffer> inputs) const;
+  // By tensor: memory of the caller's that kernels of a processor can use as it is; null: what they use is the
+  // context's own, and what is given is copied.
+  std::vector<void*> SharedMemory(absl::Span<const CallerBuffer> buffers,
+                                  const std::vector<ContextTensor>& tensors) const;
   absl::Status RunPadded(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
   absl::Status RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs);
   void DescribeTensors(const PackageManifest& plan);

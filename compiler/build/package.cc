@@ -282,8 +282,7 @@ absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
         break;
       }
       case Place::kInput: {
-        ASSIGN_OR_RETURN(buffer, device_.Allocate(tensor.bytes()));
-        RETURN_IF_ERROR(device_.Fill(*buffer, 0));
+        ASSIGN_OR_RETURN(buffer, device_.AllocateZeros(tensor.bytes()));
         break;
       }
     }

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/printable.h"
 #include "compiler/graph/onnx/input_shapes.h"
-#include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/read_model.h"
 
 namespace diapason {

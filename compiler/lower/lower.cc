@@ -11,6 +11,7 @@
 #include "compiler/lower/kernel_context.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
+#include "compiler/lower/prologue_loops.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/program.h"
@@ -156,6 +157,8 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     ASSIGN_OR_RETURN(const KernelContext context, KernelContext::Create(skeleton, bounds, target, place, id));
     ASSIGN_OR_RETURN(KernelFunc kernel, NestBuilder(context, &next_buffer).Build());
     if (target.kind == TargetKind::kCuda) kernel.resident = ResidentBlocks(kernel, facts);
+    if (stage.prologue && target.kind == TargetKind::kCpu)
+      kernel = WithFasterLoops(std::move(kernel), facts.vector_bytes);
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     if (!stage.prologue) {

@@ -33,6 +33,12 @@ void ListKind(TargetKind kind, int count, std::vector<DeviceListing>& listings) 
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> Device::AllocateZeros(int64_t bytes) {
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, Allocate(bytes));
+  RETURN_IF_ERROR(Fill(*buffer, 0));
+  return buffer;
+}
+
 absl::Status Device::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
   std::vector<uint8_t> between(static_cast<size_t>(bytes));
   RETURN_IF_ERROR(CopyOut(between.data(), from, bytes));

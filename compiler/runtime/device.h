@@ -118,6 +118,9 @@ class Device {
   // which kernels for cpu may read: their vectors go beyond the last element. Kernels for cuda read and write elements
   // of their buffers alone. Contents undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
+  // The same with all bytes 0. On cpu, memory that nobody writes to takes none: a package whose runs get their inputs
+  // in memory of the caller's does not use its own.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateZeros(int64_t bytes);
   // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512
   // bytes. Views at offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's
   // affair.

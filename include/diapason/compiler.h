@@ -91,6 +91,8 @@ struct BuildOptions {
   // file. A history that does not exist is an error (NotFound), and one of several is warned of. A task without a
   // record gets its fallback schedule, with a warning.
   std::vector<std::string> histories;
+  // After these, the history of this service, which cannot be marked from here. No address: none.
+  Endpoint service;
   // After these, the records that come with Diapason: of this device, or of another one of its architecture.
   bool shipped_records = true;
   double build_timeout_seconds = 120;  // to compile a task

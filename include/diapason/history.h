@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "diapason/model.h"
 
 namespace diapason::api {
 
@@ -74,5 +75,9 @@ class History {
   explicit History(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// As History::Query, of the history of a service (`diapason serve`). Unavailable: it does not answer; PermissionDenied:
+// without TLS or `insecure` beyond this host, or the service refuses.
+absl::StatusOr<std::vector<Record>> QueryService(const Endpoint& service, const RecordQuery& query, int64_t top = 1);
 
 }  // namespace diapason::api

@@ -69,6 +69,9 @@ struct PackageInfo {
   std::vector<PackagePlanInfo> plans;  // at least one
 };
 
+// Whether `path` stands for a package rather than a model: a folder, or the name of a file that ends in .dpk.
+bool IsPackage(const std::string& path);
+
 // Reads a package, and runs nothing of it. NotFound: there is none at `path`; DataLoss: it is damaged;
 // FailedPrecondition: of another version.
 absl::StatusOr<PackageInfo> InspectPackage(const std::string& path);

@@ -52,6 +52,28 @@ struct Hooks {
   const std::atomic<bool>* stop = nullptr;  // unless null: the call ends early once it is true
 };
 
+// A tracker or a service (docs/fleet.md), and how it is connected to.
+struct Endpoint {
+  std::string address;                    // HOST:PORT; several with commas between them: the one that answers
+  std::string token_file;                 // with the token to show; empty: none
+  std::string tls_cert, tls_key, tls_ca;  // PEM files for mutual TLS: all or none
+  bool allow_no_role = false;             // accept certificates without a role
+  bool insecure = false;                  // allow plain text beyond this host
+};
+
+// A built-in network, and its options, as Model::options takes them.
+struct NetworkOption {
+  std::string name, fallback, help;  // `fallback`: its value where none is given
+};
+struct BuiltinNetwork {
+  std::string name, help;
+  std::vector<NetworkOption> options;
+};
+std::vector<BuiltinNetwork> Networks();
+
+// "batch=1 seq=16", for people: sizes of symbolic dimensions.
+std::string SizesText(const std::map<std::string, int64_t>& sizes);
+
 // Says where the `diapason` program of this build is, from which processes are started. To be called before any other
 // function. By default it is bin/diapason in a folder above that of the installed library; where there is none, the
 // file of this process.

@@ -15,6 +15,7 @@ from .compiler import (BuildReport, BuiltPlan, BuiltTask, FusionChoice, ModelInp
                        tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
 from .fallbacks import Fallback, explain_fallbacks
+from .fleet import Fleet
 from .history import History, HistorySummary, Record
 from .model import DiapasonWarning, ModelOptions
 from .package import Package, Port, load
@@ -30,6 +31,7 @@ __all__ = [
     "DiapasonWarning",
     "Error",
     "Fallback",
+    "Fleet",
     "FusionChoice",
     "History",
     "HistorySummary",

@@ -1,4 +1,4 @@
-"""Tuning on the devices of this host."""
+"""Tuning on the devices of this host, or of a fleet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ else:
 
 from .compiler import FusionChoice, NetworkCheck, _check
 from .errors import _make_error
+from .fleet import Fleet
 from .model import ModelOptions, _library, _model
 from .progress_line import progress_line
 from .readable import count, duration, seconds_text, shown
@@ -129,8 +130,9 @@ def _progress(state: dict[str, Any]) -> Progress:
 def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], trials: int | None = None, seconds: float | None = None,
          callback: Callable[[Progress], object] | None = None, progress: bool | None = None, tasks: Sequence[int] | None = None,
          early_stop: float = 0, seed: int = 0, shipped_records: bool = True, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
-         run_timeout: float = 10, builders: int = 0, sandbox: str = "auto", check: bool = True, **options: Unpack[ModelOptions]) -> TuneResult:
-    """Searches fast schedules for a network on a device of this host, and stores every measurement in a history.
+         run_timeout: float = 10, builders: int = 0, sandbox: str = "auto", check: bool = True, fleet: Fleet | None = None,
+         **options: Unpack[ModelOptions]) -> TuneResult:
+    """Searches fast schedules for a network on a device of this host or a fleet, and stores every measurement in a history.
 
     The run ends at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
     reference implementation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
@@ -155,10 +157,11 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
         builders: processes that compile; 0: as the machine allows.
         sandbox: of the processes that compile and measure: ``"auto"``, ``"on"`` or ``"off"``.
         check: compare the assembled network at the end.
+        fleet: whose devices measure; ``builders`` and ``sandbox`` are then its workers' affair. None: the devices of this host.
 
     Raises:
         InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
-        UnavailableError: there is no such device.
+        UnavailableError: there is no such device, or the tracker does not answer.
         Error: the tuned network is wrong or could not be checked (``result`` of the exception is the :class:`TuneResult`), or the run failed.
         KeyboardInterrupt: Ctrl-C.
     """
@@ -172,6 +175,8 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
     wanted.repeat, wanted.min_repeat_ms = repeat, -1.0 if min_repeat_ms is None else float(min_repeat_ms)
     wanted.build_timeout_seconds, wanted.run_timeout_seconds = float(build_timeout), float(run_timeout)
     wanted.builders, wanted.sandbox, wanted.check = builders, sandbox, check
+    if fleet is not None:
+        wanted.fleet = fleet._request()
 
     with progress_line(progress) as line, _model(model, options) as wanted.model:
 

@@ -259,6 +259,22 @@ NB_MODULE(_tuner, module) {
       .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
       .def_rw("check", &api::BuildOptions::check)
       .def_rw("measure", &api::BuildOptions::measure);
+  nb::class_<api::Endpoint>(module, "Endpoint")
+      .def(nb::init<>())
+      .def_rw("address", &api::Endpoint::address)
+      .def_rw("token_file", &api::Endpoint::token_file)
+      .def_rw("tls_cert", &api::Endpoint::tls_cert)
+      .def_rw("tls_key", &api::Endpoint::tls_key)
+      .def_rw("tls_ca", &api::Endpoint::tls_ca)
+      .def_rw("insecure", &api::Endpoint::insecure);
+  nb::class_<api::FleetRequest>(module, "FleetRequest")
+      .def(nb::init<>())
+      .def_rw("tracker", &api::FleetRequest::tracker)
+      .def_rw("device", &api::FleetRequest::device)
+      .def_rw("labels", &api::FleetRequest::labels)
+      .def_rw("priority", &api::FleetRequest::priority)
+      .def_rw("weight", &api::FleetRequest::weight)
+      .def_rw("wait_seconds", &api::FleetRequest::wait_seconds);
   nb::class_<api::TuneOptions>(module, "TuneOptions")
       .def(nb::init<>())
       .def_rw("model", &api::TuneOptions::model)
@@ -277,6 +293,7 @@ NB_MODULE(_tuner, module) {
       .def_rw("run_timeout_seconds", &api::TuneOptions::run_timeout_seconds)
       .def_rw("builders", &api::TuneOptions::builders)
       .def_rw("sandbox", &api::TuneOptions::sandbox)
+      .def_rw("fleet", &api::TuneOptions::fleet)
       .def_rw("check", &api::TuneOptions::check);
   module.def("tasks", &Tasks, nb::arg("model"), nb::arg("target"), nb::arg("warn"));
   module.def("graph_name", &GraphName, nb::arg("model"), "The name of the graph of an ONNX file.");

@@ -2,6 +2,8 @@
 #include "diapason/history.h"
 #include "diapason/inspect.h"
 #include "diapason/model.h"
+#include "diapason/profile.h"
+#include "diapason/run.h"
 #include "diapason/runtime.h"
 #include "diapason/runtime.hpp"
 #include "diapason/tuner.h"

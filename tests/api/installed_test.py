@@ -10,9 +10,9 @@ from commands import run
 
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
-HEADERS = ["compiler.h", "history.h", "inspect.h", "model.h", "tuner.h"]
+HEADERS = ["compiler.h", "history.h", "inspect.h", "model.h", "profile.h", "run.h", "tuner.h"]
 # Of the public headers: functions of the namespace, and those of classes.
-FUNCTIONS = {"Build", "InspectModel", "InspectPackage", "SetProgram", "Tasks", "Tune", "Version"}
+FUNCTIONS = {"Build", "ExportKernels", "FindDevice", "InspectModel", "InspectPackage", "IsPackage", "Networks", "Profile", "QueryService", "Run", "SetProgram", "SizesText", "Tasks", "Tune", "Version"}
 METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "PortInfo::TypeText"}
 
 
@@ -41,7 +41,7 @@ class Installed(unittest.TestCase):
             exported.add(match.group(1))
         self.assertEqual(exported, FUNCTIONS | METHODS)
         text = "".join((SOURCE / "include/diapason" / header).read_text() for header in HEADERS)
-        declared = set(re.findall(r"^(?:void|const char\*|absl::StatusOr<\w+>) (\w+)\(", text, re.MULTILINE))
+        declared = set(re.findall(r"^(?:void|bool|const char\*|(?:std|absl)::[\w:<>]+) (\w+)\(", text, re.MULTILINE))
         self.assertEqual(declared, FUNCTIONS)
 
     def test_the_soname_has_the_minor_version(self):

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "cli/tensor_file.h"
+#include "api/tensor_file.h"
 #include "compiler/runtime/fill.h"
 #include "onnx/onnx_pb.h"
 #include "tests/cli/fleet_fixture.h"
@@ -89,7 +89,7 @@ class Dims : public FleetCli {
       ids.set_int(i, (7 * i + 3) % 11);
       mask.set(i, i < sequence || i % sequence < sequence - 1 ? 1 : 0);
     }
-    EXPECT_TRUE(WriteNpyFile(Path("ids.npy"), ids).ok() && WriteNpyFile(Path("mask.npy"), mask).ok());
+    EXPECT_TRUE(api::WriteNpyFile(Path("ids.npy"), ids).ok() && api::WriteNpyFile(Path("mask.npy"), mask).ok());
     return {"--input", "ids=" + Path("ids.npy"), "--input", "mask=" + Path("mask.npy")};
   }
   CliResult Run(const std::string& package, std::vector<std::string> more) const {
@@ -157,7 +157,8 @@ TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
   ASSERT_EQ(exact.code, 0) << exact.err;
   EXPECT_EQ(exact.out.rfind("plan batch=3 seq=6\n", 0), 0u) << exact.out;
   for (const char* name : {"/hidden_states.npy", "/logits.npy"}) {
-    const Array got = ReadTensorFile(Path("got") + name).value(), want = ReadTensorFile(Path("want") + name).value();
+    const Array got = api::ReadTensorFile(Path("got") + name).value(),
+                want = api::ReadTensorFile(Path("want") + name).value();
     ASSERT_EQ(got.shape, want.shape);
     for (int64_t i = 0; i < want.elements(); ++i) EXPECT_NEAR(got.at(i), want.at(i), 1e-5) << name << " " << i;
   }

@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "cli/npy.h"
-#include "cli/tensor_file.h"
+#include "api/npy.h"
+#include "api/tensor_file.h"
 #include "compiler/tensor/array.h"
 #include "tests/cli/testing.h"
 
@@ -176,12 +176,12 @@ TEST_F(EndToEnd, RunReadsAndWritesArrays) {
   Array a(DType::kFloat32, {32, 64}), b(DType::kFloat32, {64, 48});
   for (int64_t i = 0; i < a.elements(); ++i) a.set(i, static_cast<double>(i % 5));
   for (int64_t i = 0; i < b.elements(); ++i) b.set(i, static_cast<double>(i % 3) - 1);
-  ASSERT_TRUE(WriteNpyFile(Path("a.npy"), a).ok());
-  ASSERT_TRUE(WriteNpyFile(Path("b.npy"), b).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("a.npy"), a).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("b.npy"), b).ok());
   const CliResult run = Cli({"run", Path("package"), "--input", first + "=" + Path("a.npy"), "--input",
                              second + "=" + Path("b.npy"), "--output-dir", Path("out"), "--json"});
   ASSERT_EQ(run.code, 0) << run.err;
-  const auto c = ReadTensorFile(Path("out/" + output + ".npy"));
+  const auto c = api::ReadTensorFile(Path("out/" + output + ".npy"));
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_EQ(c->shape, (std::vector<int64_t>{32, 48}));
   double expected = 0;  // of row 3, column 5
@@ -196,7 +196,7 @@ TEST_F(EndToEnd, RunReadsAndWritesArrays) {
               "input '" + first + "' is float32 64x48; the package wants float32 32x64");
   ExpectError(Cli({"run", Path("package"), "--input", "nothing=" + Path("a.npy")}),
               "the package has no input 'nothing'; its inputs are: '" + first + "', '" + second + "'");
-  std::ofstream(Path("cut.npy"), std::ios::binary) << SerializeNpy(a).substr(0, 1000);
+  std::ofstream(Path("cut.npy"), std::ios::binary) << api::SerializeNpy(a).substr(0, 1000);
   ExpectError(Cli({"run", Path("package"), "--input", first + "=" + Path("cut.npy")}),
               Path("cut.npy") +
                   " is no whole .npy file (it has 872 bytes of data where its shape needs 8192); write it again with "
@@ -216,7 +216,7 @@ TEST_F(EndToEnd, RunReadsOnnxTensors) {
   const CliResult run = Cli({"run", Path("package"), "--input", "a=" + Path("a.pb"), "--input", "b=" + Path("a.pb"),
                              "--output-dir", Path("out")});
   ASSERT_EQ(run.code, 0) << run.err;
-  const auto c = ReadTensorFile(Path("out/output.npy"));
+  const auto c = api::ReadTensorFile(Path("out/output.npy"));
   ASSERT_TRUE(c.ok()) << c.status();
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(c->at(i), std::vector<double>({7, 10, 15, 22})[i], 1e-5);
 

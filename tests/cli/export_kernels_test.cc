@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "api/npy.h"
 #include "base/environment.h"
 #include "base/run_program.h"
-#include "cli/npy.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/fill.h"
 #include "gmock/gmock.h"
@@ -78,7 +78,7 @@ class ExportKernelsTest : public CliTest {
   void ExpectSameOutputs(const std::string& program) {
     Array x(DType::kFloat32, {2, 16, 8, 8});
     FillRandom(x, 7);
-    std::ofstream(Path("x.npy"), std::ios::binary) << SerializeNpy(x);
+    std::ofstream(Path("x.npy"), std::ios::binary) << api::SerializeNpy(x);
     Run({program, "x=" + Path("x.npy"), "--output-dir", Path("exported"), "--repeat", "2"});
     Succeed({"run", Path("p"), "--input", "x=" + Path("x.npy"), "--output-dir", Path("ours")});
     for (const char* name : {"scores.npy", "e.npy"}) {
@@ -125,7 +125,7 @@ TEST_F(ExportKernelsTest, AnExportForArmComputesTheSameUnderQemu) {
   Run({"cmake", "--build", folder + "/build"});
   Array x(DType::kFloat32, {2, 16, 8, 8});
   FillRandom(x, 7);
-  std::ofstream(Path("x.npy"), std::ios::binary) << SerializeNpy(x);
+  std::ofstream(Path("x.npy"), std::ios::binary) << api::SerializeNpy(x);
   Run({"qemu-aarch64", "-L", "/usr/" + triple, folder + "/build/run_net", "x=" + Path("x.npy"), "--output-dir",
        Path("exported")});
   ASSERT_EQ(Build(kCpu).code, 0);
@@ -146,7 +146,7 @@ TEST_F(ExportKernelsTest, TheProgramRefusesWrongFilesAndDamagedWeights) {
     EXPECT_EQ(done->exit_code, 1);
     return done->errors;
   };
-  std::ofstream(Path("x.npy"), std::ios::binary) << SerializeNpy(Array(DType::kFloat32, {2, 16, 8, 7}));
+  std::ofstream(Path("x.npy"), std::ios::binary) << api::SerializeNpy(Array(DType::kFloat32, {2, 16, 8, 7}));
   EXPECT_EQ(error_of({"x=" + Path("x.npy")}), "run_net: " + Path("x.npy") +
                                                   " is no whole row-major .npy file with '<f4' and shape (2, 16, 8, "
                                                   "8), as input 'x' needs\n");

@@ -1,7 +1,7 @@
 // Models of type float64 through the commands: what is said of them, and what their packages take and give.
 #include <fstream>
 
-#include "cli/tensor_file.h"
+#include "api/tensor_file.h"
 #include "onnx/onnx_pb.h"
 #include "tests/cli/fleet_fixture.h"
 #include "tests/graph/onnx/model_builder.h"
@@ -49,12 +49,12 @@ TEST_F(Float64Cli, IsComputedInFloat32WithOneWarning) {
   ASSERT_EQ(built.code, 0) << built.err;
   EXPECT_EQ(built.err.rfind(kWarning, 0), 0u) << built.err;
 
-  ASSERT_TRUE(WriteNpyFile(Path("x.npy"), Doubles({2, 2}, {1, 0, 0.5, 1})).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("x.npy"), Doubles({2, 2}, {1, 0, 0.5, 1})).ok());
   const CliResult run =
       Cli({"run", Path("p"), "--input", "x=" + Path("x.npy"), "--check", "--output-dir", Path("out")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("\noutput y: float32 2x2\ncheck ok"), std::string::npos) << run.out;
-  const Array y = ReadTensorFile(Path("out") + "/y.npy").value();
+  const Array y = api::ReadTensorFile(Path("out") + "/y.npy").value();
   ASSERT_EQ(y.dtype, DType::kFloat32);
   const double want[] = {1, 2, 3.5, 5};
   for (int i = 0; i < 4; ++i) EXPECT_EQ(y.at(i), want[i]);

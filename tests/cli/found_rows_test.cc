@@ -1,7 +1,7 @@
 // Networks that end in results with as many rows as are found, through the commands.
 #include <fstream>
 
-#include "cli/tensor_file.h"
+#include "api/tensor_file.h"
 #include "onnx/onnx_pb.h"
 #include "tests/cli/fleet_fixture.h"
 #include "tests/graph/onnx/model_builder.h"
@@ -60,14 +60,14 @@ TEST_F(FoundRows, APackageGivesWhatWasFoundAndHowMuch) {
   // 0 and 1 overlap by more than a half, 4 has no score to speak of.
   const std::vector<float> boxes = {0,  0,  4,  4,  0,  0,  4,  3.8F, 10, 10, 12, 12,
                                     20, 20, 22, 23, 30, 30, 31, 31,   0,  0,  4,  1};
-  ASSERT_TRUE(WriteNpyFile(Path("boxes.npy"), Array::FromFloats({1, 6, 4}, boxes)).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("boxes.npy"), Array::FromFloats({1, 6, 4}, boxes)).ok());
   ASSERT_TRUE(
-      WriteNpyFile(Path("scores.npy"), Array::FromFloats({1, 1, 6}, {0.5F, 0.6F, 0.3F, 0.9F, 0.05F, 0.2F})).ok());
+      api::WriteNpyFile(Path("scores.npy"), Array::FromFloats({1, 1, 6}, {0.5F, 0.6F, 0.3F, 0.9F, 0.05F, 0.2F})).ok());
   const CliResult run = Cli({"run", Path("p"), "--input", "boxes=" + Path("boxes.npy"), "--input",
                              "scores=" + Path("scores.npy"), "--output-dir", Path("got")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(run.out.rfind("output kept: float32 5x4\noutput found.rows: int64 1\n", 0), 0u) << run.out;
-  const auto count = ReadTensorFile(Path("got/found.rows.npy")), kept = ReadTensorFile(Path("got/kept.npy"));
+  const auto count = api::ReadTensorFile(Path("got/found.rows.npy")), kept = api::ReadTensorFile(Path("got/kept.npy"));
   ASSERT_TRUE(count.ok() && kept.ok());
   ASSERT_EQ(count->int_at(0), 4);
   const int64_t order[] = {3, 1, 2, 5};

@@ -2,8 +2,8 @@
 #include <fstream>
 #include <limits>
 
-#include "cli/npy.h"
-#include "cli/tensor_file.h"
+#include "api/npy.h"
+#include "api/tensor_file.h"
 #include "compiler/tensor/array.h"
 #include "tests/cli/testing.h"
 
@@ -21,7 +21,7 @@ class RunCommand : public CliTest {
     Write("ab.npy", {7, 10, 15, 22});
   }
   void Write(const std::string& name, const std::vector<float>& values) {
-    ASSERT_TRUE(WriteNpyFile(Path(name), Array::FromFloats({2, 2}, values)).ok());
+    ASSERT_TRUE(api::WriteNpyFile(Path(name), Array::FromFloats({2, 2}, values)).ok());
   }
   // a * a, compared.
   CliResult Run(std::vector<std::string> more) {
@@ -101,7 +101,7 @@ TEST_F(RunCommand, ComparesAnOutputWithAFile) {
 TEST_F(RunCommand, ComparesFloatsOfAnyWidthAndNonFiniteOnes) {
   Array wide(DType::kFloat64, {2, 2});
   for (int i = 0; i < 4; ++i) wide.set(i, std::vector<double>({7, 10, 15, 22})[i]);
-  ASSERT_TRUE(WriteNpyFile(Path("wide.npy"), wide).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("wide.npy"), wide).ok());
   EXPECT_EQ(Run({"--compare", "output=" + Path("wide.npy")}).code, 0);
   Write("nan.npy", {7, 10, 15, std::numeric_limits<float>::quiet_NaN()});
   const CliResult nan = Run({"--compare", "output=" + Path("nan.npy")});
@@ -116,7 +116,7 @@ TEST_F(RunCommand, SaysWhatIsWrongWithAComparison) {
               "--compare names the output 'output' twice; give it once");
   ExpectError(Run({"--compare", "scores=" + Path("ab.npy")}),
               "--compare scores=" + Path("ab.npy") + ": the package has no output 'scores'; its outputs are: 'output'");
-  ASSERT_TRUE(WriteNpyFile(Path("flat.npy"), Array(DType::kFloat32, {4})).ok());
+  ASSERT_TRUE(api::WriteNpyFile(Path("flat.npy"), Array(DType::kFloat32, {4})).ok());
   ExpectError(
       Run({"--compare", "output=" + Path("flat.npy")}),
       Path("flat.npy") + " is float32 4, and output 'output' is float32 2x2; give a file of that type and shape");

@@ -9,76 +9,55 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TuneReport ReportOf(int tasks, int timed) {
-  TuneReport report;
+// Of a run without a limit of time where there are no `seconds`.
+api::TuneResult ResultOf(int tasks, int timed, double seconds = 40) {
+  api::TuneResult result;
+  api::Progress& progress = result.progress;
+  if (seconds > 0) progress.time_limit_s = seconds;
   for (int i = 0; i < tasks; ++i) {
-    TaskReport task;
-    task.id = i;
+    api::TaskProgress task;
+    task.id = i + 1;
     if (i < timed) task.best_us = 10;
     task.trials = i < timed ? 4 : 0;
-    report.trials += task.trials;
-    report.tasks.push_back(task);
+    progress.trials += task.trials;
+    progress.tasks.push_back(task);
   }
-  return report;
-}
-
-TuneSpec For(double seconds, int64_t trials) {
-  TuneSpec spec;
-  spec.seconds = seconds;
-  spec.trials = trials;
-  return spec;
+  return result;
 }
 
 TEST(TuneDoubts, AskForMoreTimeWhereTasksWereNotTimed) {
   EXPECT_THAT(
-      TuneDoubts(ReportOf(30, 20), For(40, 0), 0),
+      TuneDoubts(ResultOf(30, 20)),
       ElementsAre(
           "10 of 30 tasks were not timed, and a build uses their fallback schedules: use --seconds 80 or more"));
   EXPECT_THAT(
-      TuneDoubts(ReportOf(30, 29), For(40, 0), 0),
+      TuneDoubts(ResultOf(30, 29)),
       ElementsAre("1 of 30 tasks was not timed, and a build uses its fallback schedule: use --seconds 50 or more"));
   EXPECT_THAT(
-      TuneDoubts(ReportOf(4, 2), For(0, 8), 0),
+      TuneDoubts(ResultOf(4, 2, 0)),
       ElementsAre("2 of 4 tasks were not timed, and a build uses their fallback schedules: use --trials 20 or more"));
-  EXPECT_THAT(TuneDoubts(ReportOf(30, 30), For(40, 0), 0), IsEmpty());
+  EXPECT_THAT(TuneDoubts(ResultOf(30, 30)), IsEmpty());
 }
 
 TEST(TuneDoubts, LeaveOutWhatDoesNotCountAndTellOfWhatFails) {
-  TuneReport report = ReportOf(3, 1);
-  report.tasks[1].selected = false;
-  report.tasks[2].trials = 8;
-  EXPECT_THAT(TuneDoubts(report, For(40, 0), 0),
+  api::TuneResult result = ResultOf(3, 1);
+  result.progress.tasks[1].tuned = false;
+  result.progress.tasks[2].trials = 8;
+  EXPECT_THAT(TuneDoubts(result),
               ElementsAre("all trials of 1 of 2 tasks failed; `diapason history info` counts the errors"));
-  report.tasks[2].weight = 0;
-  EXPECT_THAT(TuneDoubts(report, For(40, 0), 0), IsEmpty());
+  result.progress.tasks[2].count = 0;
+  EXPECT_THAT(TuneDoubts(result), IsEmpty());
 }
 
 TEST(TuneDoubts, TellOfABusyMachine) {
-  EXPECT_THAT(TuneDoubts(ReportOf(1, 1), For(40, 0), 0.34),
+  api::TuneResult result = ResultOf(1, 1);
+  result.spread = 0.34;
+  EXPECT_THAT(TuneDoubts(result),
               ElementsAre("the machine was busy: the timings of a typical trial spread by 34%; end other programs and "
                           "tune again, or measure longer with "
                           "--min-repeat-ms"));
-  EXPECT_THAT(TuneDoubts(ReportOf(1, 1), For(40, 0), 0.2), IsEmpty());
-}
-
-TEST(SpreadMeter, KnowsTheMedianSpreadOfWholeMeasurements) {
-  SpreadMeter meter;
-  Timing timing;
-  for (const double most : {1.1, 1.2, 1.3, 1.4}) {
-    timing.samples = {1, 1, most};
-    meter.Add(timing);
-  }
-  EXPECT_EQ(meter.Typical(), 0) << "too few to tell";
-  timing.samples = {1, 1, 9};
-  timing.stopped_early = true;
-  meter.Add(timing);
-  timing.stopped_early = false;
-  timing.samples = {1};
-  meter.Add(timing);
-  EXPECT_EQ(meter.Typical(), 0) << "these tell nothing";
-  timing.samples = {1, 1, 5};
-  meter.Add(timing);
-  EXPECT_NEAR(meter.Typical(), 0.3, 1e-12);
+  result.spread = 0.2;
+  EXPECT_THAT(TuneDoubts(result), IsEmpty());
 }
 
 TEST(BuildCommand, HasWhatWasTuned) {

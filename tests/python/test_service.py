@@ -50,6 +50,17 @@ def test_a_package_without_records_warns(address, tmp_path):
         dp.Service(address).build("none", CPU, out=tmp_path / "other")
 
 
+def test_the_tracker_of_a_service_lends_its_devices(address, tmp_path):
+    history = tmp_path / "h.db"
+    result = dp.tune("gemm", CPU, history=history, trials=3, fleet=dp.Fleet(address), **GEMM)
+    assert (result.progress.measured, [check.ok for check in result.checks]) == (3, [True])
+    assert dp.History(history).summary().record_count == 3
+    with pytest.raises(dp.UnavailableError, match="127.0.0.1:1"):
+        dp.tune("gemm", CPU, history=history, trials=4, fleet=dp.Fleet("127.0.0.1:1", wait=0.1), **GEMM)
+    with pytest.raises(dp.Error, match="^--tracker 192.0.2.1:9190 would speak plain text beyond this host; "):
+        dp.tune("gemm", CPU, history=history, trials=4, fleet=dp.Fleet("192.0.2.1:9190"), **GEMM)
+
+
 def test_a_job_is_cancelled(address):
     service = dp.Service(address)
     job = service.submit("gemm", CPU, trials=100000, **GEMM)

@@ -305,6 +305,28 @@ def test_weights_that_are_inputs_may_change_unseen(compiled):
     assert reasons() == []
 
 
+def test_weights_that_are_inputs_are_read_where_they_are(tmp_path):
+    """64 MB of weights take no memory beside PyTorch's."""
+    code = ("import sys, torch, diapason as dp\n"
+            "model = torch.nn.ParameterDict({'w': torch.nn.Parameter(torch.randn(4096, 4096), requires_grad=False)})\n"
+            "def call(w, x):\n"
+            "    return (w + x).amax(1)\n"
+            "run = torch.compile(call, backend='diapason', options={'cache': sys.argv[1], 'target': 'cpu -num-cores=1', 'freeze': False})\n"
+            "resident = lambda: int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+            "with torch.no_grad():\n"
+            "    run(torch.ones(256, 256), torch.ones(1, 256))\n"
+            "    torch._dynamo.reset()\n"
+            "    before, x = resident(), torch.randn(1, 4096)\n"
+            "    error = (run(model['w'], x) - call(model['w'], x)).abs().max()\n"
+            "    print(resident() - before, error.item())\n"
+            "assert not dp.explain_fallbacks(), dp.explain_fallbacks()\n")
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"})
+    assert done.returncode == 0, done.stderr
+    grown, error = done.stdout.split()
+    assert int(grown) < 0.5 * 64 * 2**20 and float(error) < 1e-5
+
+
 def test_dynamic_sizes_become_buckets(compiled, cache):
     model = Dense().eval()
     run = compiled(model, sizes=2)

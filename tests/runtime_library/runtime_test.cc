@@ -1,5 +1,7 @@
 #include "diapason/runtime.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -192,6 +194,61 @@ TEST_F(RuntimeTest, TheContextsOwnMemoryNeedsNoCopies) {
   const diapason_buffer out[] = {{nullptr, 0}, {logits[0].data.data(), logits[0].data.size()}};
   ASSERT_EQ(diapason_run_on_stream(context.get(), nullptr, nullptr, 0, out, 2), DIAPASON_OK) << diapason_last_error();
   ExpectClose(logits, {want[1]});
+}
+
+// Large enough not to be copied.
+Network Wide() {
+  NetworkMaker m;
+  const int x = m.In("x", {64, 128}), weight = m.In("weight", {128, 96});
+  return m.Out({m.Op("relu", {m.Op("matmul", {x, weight})}, {}, "y")});
+}
+
+// Pages of which the last one cannot be touched.
+class GuardedPages {
+ public:
+  explicit GuardedPages(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
+    memory_ = mmap(nullptr, bytes_ + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory_, MAP_FAILED);
+    EXPECT_EQ(mprotect(static_cast<uint8_t*>(memory_) + bytes_, kPage, PROT_NONE), 0);
+  }
+  ~GuardedPages() { munmap(memory_, bytes_ + kPage); }
+  GuardedPages(const GuardedPages&) = delete;
+  GuardedPages& operator=(const GuardedPages&) = delete;
+  // So many bytes, with `behind` readable ones between them and the guard.
+  uint8_t* Before(size_t bytes, size_t behind) { return static_cast<uint8_t*>(memory_) + bytes_ - behind - bytes; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  const size_t bytes_;
+  void* memory_ = nullptr;
+};
+
+// The caller's memory is used as it is where kernels may read behind it; at the end of a page it is copied.
+TEST_F(RuntimeTest, LargeTensorsAreUsedWhereTheyAre) {
+  const Network wide = Wide();
+  ASSERT_EQ(BuildReferencePackage(Path("p"), wide, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  const ContextHandle context = Make(Load(), 1);
+  std::vector<Array> outputs = OutputsOf(wide);
+  const std::vector<diapason_buffer> out = BuffersOf(outputs);
+  for (const size_t behind : {size_t{64}, size_t{0}, size_t{32}}) {
+    const std::vector<Array> inputs = InputsOf(wide, behind + 1);
+    diapason_tensor own{};
+    own.struct_size = sizeof own;
+    ASSERT_EQ(diapason_context_input(context.get(), 1, &own), DIAPASON_OK);
+    std::memset(own.data, 0x41, own.bytes);
+    GuardedPages x(1 << 16), weight(1 << 16);
+    const size_t x_bytes = inputs[0].data.size(), weight_bytes = inputs[1].data.size();
+    std::memcpy(x.Before(x_bytes, behind), inputs[0].data.data(), x_bytes);
+    std::memcpy(weight.Before(weight_bytes, behind), inputs[1].data.data(), weight_bytes);
+    const diapason_buffer in[] = {{x.Before(x_bytes, behind), x_bytes},
+                                  {weight.Before(weight_bytes, behind), weight_bytes}};
+    for (int run = 0; run < 2; ++run) {
+      ASSERT_EQ(diapason_run(context.get(), in, 2, out.data(), 1), DIAPASON_OK) << diapason_last_error();
+      ExpectClose(outputs, EvaluateNetwork(wide, inputs).value());
+    }
+    const bool copied = static_cast<uint8_t*>(own.data)[0] != 0x41;
+    EXPECT_EQ(copied, behind != 64) << behind;
+  }
 }
 
 TEST_F(RuntimeTest, ThreadsShareAPackage) {

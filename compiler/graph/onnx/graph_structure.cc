@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/graph/onnx/printable.h"
+#include "base/printable.h"
 
 namespace diapason {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/printable.h"
 #include "compiler/graph/onnx/found_rows.h"
 #include "compiler/graph/onnx/graph_structure.h"
 #include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/inline_functions.h"
 #include "compiler/graph/onnx/input_shapes.h"
 #include "compiler/graph/onnx/node_importer.h"
-#include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/read_model.h"
 #include "compiler/graph/onnx/rules/rules.h"
 

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/printable.h"
 #include "compiler/graph/onnx/found_rows.h"
 #include "compiler/graph/onnx/narrow_results.h"
-#include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/rules/rules.h"
 
 namespace diapason {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "compiler/graph/onnx/printable.h"
+#include "base/printable.h"
 #include "compiler/graph/rank.h"
 
 namespace diapason {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/printable.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/input_shapes.h"
-#include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/rank.h"

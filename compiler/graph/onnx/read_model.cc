@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/graph/onnx/printable.h"
+#include "base/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/unknown_field_set.h"

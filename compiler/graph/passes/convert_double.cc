@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "compiler/graph/onnx/printable.h"
+#include "base/printable.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
 

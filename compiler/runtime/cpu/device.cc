@@ -214,6 +214,7 @@ class CpuDevice : public Device {
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return TargetKind::kCpu; }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateZeros(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
@@ -250,6 +251,21 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::Allocate(int64_t bytes)
     return absl::ResourceExhaustedError(absl::StrCat("out of memory for a buffer of ", bytes, " bytes"));
   if (alignment == kHugePage) madvise(data, size, MADV_HUGEPAGE);
   return std::make_unique<CpuBuffer>(static_cast<uint8_t*>(data), bytes, /*owned=*/true);
+}
+
+// Whole pages are given back: they are 0 when they are next touched.
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::AllocateZeros(int64_t bytes) {
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, Allocate(bytes));
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(DataOf(*buffer)), end = begin + static_cast<uintptr_t>(bytes);
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first >= last || madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
+    RETURN_IF_ERROR(Fill(*buffer, 0));
+    return buffer;
+  }
+  std::memset(DataOf(*buffer), 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+  return buffer;
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::View(DeviceBuffer& of, int64_t offset, int64_t bytes) {

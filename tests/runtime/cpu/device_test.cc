@@ -1,6 +1,9 @@
 #include "compiler/runtime/device.h"
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,6 +133,30 @@ void look(void* const* args, long begin, long end) {
     ASSERT_TRUE(device->CopyOut(first, *buffer, 2).ok());
     EXPECT_EQ(first[0], 0);     // address modulo 256
     EXPECT_EQ(first[1], 0xff);  // as filled
+  }
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(CpuDevice, ZerosTakeNoMemoryUntilTheyAreWritten) {
+  auto device = Open(1);
+  constexpr int64_t kBytes = (32 << 20) + 100;
+  for (const int64_t bytes : {int64_t{0}, int64_t{100}, int64_t{10'000}, kBytes}) {
+    {
+      auto used = device->Allocate(bytes).value();  // whose memory the next buffer may get
+      ASSERT_TRUE(device->Fill(*used, 0xff).ok());
+    }
+    const int64_t before = ResidentBytes();
+    auto buffer = device->AllocateZeros(bytes).value();
+    EXPECT_LT(ResidentBytes() - before, kBytes / 2);
+    std::vector<uint8_t> got(static_cast<size_t>(bytes), 7);
+    ASSERT_TRUE(device->CopyOut(got.data(), *buffer, bytes).ok());
+    EXPECT_THAT(got, Each(0));
   }
 }
 

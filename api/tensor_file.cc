@@ -1,16 +1,16 @@
-#include "cli/tensor_file.h"
+#include "api/tensor_file.h"
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "api/npy.h"
 #include "base/check.h"
 #include "base/read_file.h"
-#include "cli/npy.h"
 #include "compiler/graph/onnx/tensor.h"
 
-namespace diapason {
+namespace diapason::api {
 
 absl::StatusOr<Array> ReadTensorFile(const std::string& path) {
   if (path.ends_with(".pb")) return ReadOnnxTensor(path);
@@ -31,4 +31,4 @@ absl::Status WriteNpyFile(const std::string& path, const Array& array) {
       absl::StrCat(path, " cannot be written (", std::strerror(errno), "); free some space or choose another folder"));
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

@@ -1,4 +1,4 @@
-#include "cli/compare_file.h"
+#include "api/compare_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "api/tensor_file.h"
 #include "base/check.h"
-#include "cli/table.h"
-#include "cli/tensor_file.h"
+#include "compiler/tensor/compare.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 constexpr double kDefault = 1e-3, kDefaultHalf = 1e-2, kDefaultBfloat16 = 5e-2;
@@ -60,30 +60,17 @@ absl::StatusOr<FileComparison> CompareOne(const std::string& path, const Package
   FileComparison one;
   one.output = port.name;
   one.file = path;
-  one.comparison = Compare(got, want, {AllowedFor(port.dtype, tolerance), 0});
+  const Comparison found = Compare(got, want, {AllowedFor(port.dtype, tolerance), 0});
+  one.errors = {found.ok, found.max_abs_error, found.max_rel_error, found.tolerance, ""};
   one.elements = got.elements();
-  if (!one.comparison.ok) one.differing = CountDiffering(got, want, one.comparison.tolerance);
-  if (const int64_t at = one.comparison.worst; at >= 0)
-    one.worst = absl::StrCat("element ", IndexText(port.shape, at), " is ", ValueText(got, at), " where the file has ",
-                             ValueText(want, at));
+  if (!found.ok) one.differing = CountDiffering(got, want, found.tolerance);
+  if (const int64_t at = found.worst; at >= 0)
+    one.errors.worst = absl::StrCat("element ", IndexText(port.shape, at), " is ", ValueText(got, at),
+                                    " where the file has ", ValueText(want, at));
   return one;
 }
 
 }  // namespace
-
-absl::StatusOr<std::map<std::string, std::string>> ParseComparisons(const std::vector<std::string>& pairs) {
-  std::map<std::string, std::string> files;
-  for (const std::string& pair : pairs) {
-    const size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size())
-      return absl::InvalidArgumentError(
-          absl::StrCat("--compare ", pair, " is not understood; write it as OUTPUT=FILE"));
-    if (!files.emplace(pair.substr(0, equals), pair.substr(equals + 1)).second)
-      return absl::InvalidArgumentError(
-          absl::StrCat("--compare names the output '", pair.substr(0, equals), "' twice; give it once"));
-  }
-  return files;
-}
 
 absl::StatusOr<std::vector<FileComparison>> CompareWithFiles(const std::map<std::string, std::string>& files,
                                                              const std::vector<PackagePort>& ports,
@@ -105,18 +92,4 @@ absl::StatusOr<std::vector<FileComparison>> CompareWithFiles(const std::map<std:
   return compared;
 }
 
-std::string VerdictText(const FileComparison& one) {
-  const Comparison& c = one.comparison;
-  const std::string all = Count(one.elements, "element");
-  if (c.worst < 0)
-    return absl::StrCat("compare ", one.output, " ok: ", all, one.elements == 1 ? " is" : " are all", " equal to ",
-                        one.file);
-  const std::string errors = absl::StrCat(
-      "largest error ",
-      absl::StrFormat("%.3g, %.3g of the magnitude (allowed: %.3g)", c.max_abs_error, c.max_rel_error, c.tolerance));
-  if (c.ok) return absl::StrCat("compare ", one.output, " ok: ", all, " agree with ", one.file, ", ", errors);
-  return absl::StrCat("compare ", one.output, " FAILED: ", one.differing, " of ", all, " differ from ", one.file, ", ",
-                      errors, "; ", one.worst);
-}
-
-}  // namespace diapason
+}  // namespace diapason::api

@@ -1,8 +1,8 @@
-#include "cli/npy.h"
+#include "api/npy.h"
 
 #include <gtest/gtest.h>
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 std::string Npy(const std::string& dictionary, const std::string& data) {
@@ -69,4 +69,4 @@ TEST(Npy, NamesAnElementTypeThatNoTensorHas) {
 }
 
 }  // namespace
-}  // namespace diapason
+}  // namespace diapason::api

@@ -8,20 +8,9 @@
 #include "absl/status/statusor.h"
 #include "compiler/build/package_format.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/compare.h"
+#include "diapason/run.h"
 
-namespace diapason {
-
-struct FileComparison {
-  std::string output, file;
-  Comparison comparison;
-  int64_t elements = 0;
-  int64_t differing = 0;  // elements that are further from the file's than allowed
-  std::string worst;      // the element that is furthest off, for people; empty when all are equal
-};
-
-// "OUTPUT=FILE" by output. InvalidArgument for another form, and for an output that is named twice.
-absl::StatusOr<std::map<std::string, std::string>> ParseComparisons(const std::vector<std::string>& pairs);
+namespace diapason::api {
 
 // Compares the named outputs with their files (.npy, .pb), in the order of `ports`. An element may be off by
 // `tolerance` of the larger of itself and the array's root mean square; integers and booleans must be equal. Below 0:
@@ -31,7 +20,4 @@ absl::StatusOr<std::vector<FileComparison>> CompareWithFiles(const std::map<std:
                                                              const std::vector<PackagePort>& ports,
                                                              const std::vector<Array>& outputs, double tolerance);
 
-// "compare scores ok: ..." or "compare scores FAILED: ...", one line.
-std::string VerdictText(const FileComparison& one);
-
-}  // namespace diapason
+}  // namespace diapason::api

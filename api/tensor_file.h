@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/tensor/array.h"
 
-namespace diapason {
+namespace diapason::api {
 
 // NumPy's .npy, or an ONNX TensorProto (.pb). NotFound for a file that cannot be read; DataLoss and InvalidArgument as
 // ParseNpy. Messages name the file.
@@ -15,4 +15,4 @@ absl::StatusOr<Array> ReadTensorFile(const std::string& path);
 // Writes .npy. The message names the file and the system's reason.
 absl::Status WriteNpyFile(const std::string& path, const Array& array);
 
-}  // namespace diapason
+}  // namespace diapason::api

@@ -1,4 +1,4 @@
-#include "cli/npy.h"
+#include "api/npy.h"
 
 #include <array>
 #include <cstring>
@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
@@ -141,4 +141,4 @@ std::string SerializeNpy(const Array& given) {
   return bytes;
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

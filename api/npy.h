@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/tensor/array.h"
 
-namespace diapason {
+namespace diapason::api {
 
 // Errors name `name`: DataLoss for bytes that are no whole .npy file, InvalidArgument for an element type that no
 // tensor has (complex, text, big-endian, ...) . Arrays in Fortran order are turned into row-major ones.
@@ -15,4 +15,4 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
 // bfloat16, which NumPy has not, is written as float32.
 std::string SerializeNpy(const Array& array);
 
-}  // namespace diapason
+}  // namespace diapason::api
