@@ -18,7 +18,7 @@
 //   max_pool_indices(x), max_pool3d_indices(x)  where in x the maxima are, counted by rows: column_major=0
 //   grid_sample(x, grid)  NCHW or NCDHW: mode="linear"|"nearest"|"cubic" padding="zeros"|"border"|"reflection"
 //   align_corners=0 deform_conv(x, w, offset[, mask[, bias]])  NCHW: strides pads dilations group=1 offset_group=1
-//   roi_align(x, rois, batch_indices)  size (required) samples (0, as many as a bin is large: with avg) scale=1
+//   roi_align(x, rois, batch_indices)  size (required) samples (0: as many as a bin is large) scale=1
 //                         mode="avg"|"max" half_pixel=1
 //   fold(x)               the reverse of im2col: image kernel (required) strides pads dilations
 //   layer_norm(x), rms_norm(x)  over the axes from axis=-1 on: epsilon=1e-5; scale and bias are nodes of their own
