@@ -31,6 +31,8 @@ class NodeImporter : public AttributeReader {
   int inputs() const { return static_cast<int>(node_.inputs.size()); }
   bool HasInput(int i) const { return i < inputs() && !node_.inputs[i].empty(); }
   absl::StatusOr<ImportValue> Input(int i) const;
+  // The same, where it may be a sequence or an optional value too.
+  absl::StatusOr<ImportValue> AnyInput(int i) const;
   // The same without counting as looked at; null where there is none.
   ImportValue Peek(int i) const;
   // Another value for input i.
