@@ -144,7 +144,9 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
                "powers of two in it and 1.5 "
                "times these; may be repeated, each combination of sizes is a plan of the package");
   command->add_flag("--strict", flags->strict,
-                    "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
+                    "Refuse a model with tensors of type float64, which are computed in float32 with a warning "
+                    "otherwise, or of a newer "
+                    "opset of ONNX than those that are known");
 }
 
 void AddImportFlags(CLI::App* command, ImportFlags* flags) {

@@ -230,7 +230,7 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
       if (size > 1) padding[symbol] = FindPadding(read, symbol, least != job.least().end() ? least->second : 1);
     }
   }
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings = facts.warnings;
   for (const std::string& symbol : SymbolsOfResults(options, inputs))
     RETURN_IF_ERROR(CheckFreeRows(read, facts, symbol, warnings));
   ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options, &warnings));

@@ -114,6 +114,13 @@ def quantised(c, random):
     one = ["as", "az", "cs", "cz"]
     c.check("QLinearSigmoid", [("a", u(3, 4)), *pair("a", 0.03, 120), *pair("c", 1 / 256, 0)], one)
     c.check("QLinearGlobalAveragePool", [("a", u(1, 3, 4, 4)), *pair("a", 0.1, 120), *pair("c", 0.1, 128)], one)
+    c.check("QLinearAveragePool", [("a", u(1, 3, 5, 4)), *pair("a", 0.1, 120), *pair("c", 0.13, 128)], one, kernel_shape=[2, 2], strides=[2, 1], pads=[1, 0, 0, 0])
+    c.check("QLinearSoftmax", [("a", u(3, 4)), *pair("a", 0.03, 120), *pair("c", 1 / 256, 0)], one, axis=-1, opset=13)
+    c.check("QLinearConcat", [*pair("c", 0.15, 110), *two], constants, axis=1)
+    c.check("QLinearWhere", [("if", random.integers(0, 2, (3, 4)).astype(bool)), *two, *pair("c", 0.3, 128)], constants)
+    gemm = [("a", u(3, 8)), *pair("a", 0.1, 120), ("b", u(5, 8)), *pair("b", 0.02, 100), ("g", random.integers(-900, 900, 5).astype(np.int32))]
+    c.check("QGemm", [*gemm, *pair("c", 0.3, 128)], [*constants, "b", "g"], transB=1)
+    c.check("QGemm", [*gemm[:6], ("g", None)], ["as", "az", "bs", "bz", "b"], transB=1, alpha=0.5)
     steps, batch, inputs, hidden = 4, 1, 6, 5
     lstm = [("x", f(steps, batch, inputs)), ("w", u(1, inputs, 4 * hidden)), ("r", u(1, hidden, 4 * hidden)), ("b", f(1, 8 * hidden)), ("lengths", None),
             ("h", None), ("c", None), ("p", None), ("ws", np.array([0.01], np.float32)), ("wz", np.array([120], np.uint8)),

@@ -43,9 +43,13 @@ class RepeatedCheck {
   absl::StatusOr<NetworkVerdict> Run(const ReplayOptions& options) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.most_seconds);
     RETURN_IF_ERROR(runner_.Poison());
-    for (int replay = 0; replay < options.replays && verdict_.ok; ++replay) {
-      if (replay >= 2 && std::chrono::steady_clock::now() > until) break;
-      for (size_t input = 0; input < first_.size() && verdict_.ok; ++input) RETURN_IF_ERROR(RunOnce(input, replay));
+    const auto ends = [&](int replay, size_t input) {
+      const bool needed = replay == 0 || (replay == 1 && input == 0);
+      return !verdict_.ok || replay >= options.replays || (!needed && std::chrono::steady_clock::now() > until);
+    };
+    for (int replay = 0; !ends(replay, 0); ++replay) {
+      for (size_t input = 0; input < first_.size() && !ends(replay, input); ++input)
+        RETURN_IF_ERROR(RunOnce(input, replay));
       runner_.UseOtherPlan();
     }
     return verdict_;
@@ -60,15 +64,15 @@ class RepeatedCheck {
     ++verdict_.runs;
     const std::vector<PackagePort>& ports = runner_.manifest().outputs;
     const bool by_tolerance = replay == 0 || !runner_.manifest().libraries.empty();
-    if (references_.outputs.empty() && by_tolerance) {
+    const bool has_reference = input < references_.outputs.size();
+    if (!has_reference && by_tolerance) {
       if (replay == 0) first_[input] = std::move(got);
     } else if (by_tolerance) {
       Compare(CompareOutputs(ports, got, references_.outputs[input]), WhichRun(references_, input, replay));
       first_[input] = std::move(got);
     } else if (const std::string difference = FirstDifference(ports, got, first_[input]); !difference.empty()) {
       const ExpectedOutputs first = {first_[input], std::vector<Tolerance>(ports.size())};
-      const CheckResult result =
-          CompareOutputs(ports, got, references_.outputs.empty() ? first : references_.outputs[input]);
+      const CheckResult result = CompareOutputs(ports, got, has_reference ? references_.outputs[input] : first);
       verdict_.ok = false;
       verdict_.max_abs_error = std::max(verdict_.max_abs_error, result.max_abs_error);
       verdict_.max_rel_error = std::max(verdict_.max_rel_error, result.max_rel_error);
@@ -114,12 +118,13 @@ absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device&
   NetworkReferences references = InputsWithoutReferences(package.manifest(), options);
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.most_seconds);
   for (const auto& inputs : references.inputs) {
-    if (references.outputs.size() >= 2 && std::chrono::steady_clock::now() > until) break;
+    if (!references.outputs.empty() && std::chrono::steady_clock::now() > until) break;
     ASSIGN_OR_RETURN(ExpectedOutputs outputs, network->Run(inputs));
     references.outputs.push_back(std::move(outputs));
   }
-  references.seeds.resize(references.outputs.size());
-  references.inputs.resize(references.outputs.size());
+  const size_t inputs = std::max(references.outputs.size(), std::min<size_t>(references.inputs.size(), 2));
+  references.seeds.resize(inputs);
+  references.inputs.resize(inputs);
   return references;
 }
 

@@ -1,5 +1,6 @@
 // Is what a package computes right every time? Several inputs in turns, so that what is left of one run shows in the
-// next; the first run of each against the reference implementation, all later ones against the first, bit for bit.
+// next; the first run of each against the reference implementation, where that does not take too long, and all later
+// ones against the first, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,23 @@ namespace diapason {
 struct NetworkCheckOptions {
   uint64_t seed = 1;  // of the first inputs; the next ones count up
   int seeds = 3;      // different inputs; at least 2
-  // Of the reference implementation: then no further inputs are begun, but there are two in any case.
+  // Of the reference implementation: then no further inputs are begun. The first ones are compared with it in any case;
+  // there are two at least, of which the second one then is compared with its own first run alone.
   double most_seconds = 5;
 };
 
 // How often, and for how long at most.
 struct ReplayOptions {
-  int replays = 20;         // runs of each of the inputs
-  double most_seconds = 5;  // then no more are begun, but two of each are made in any case
+  int replays = 20;  // runs of each of the inputs
+  // Then no more are begun, but one of each is made in any case, and another of the first inputs behind those.
+  double most_seconds = 5;
 };
 
 // Inputs, and what the network makes of them.
 struct NetworkReferences {
   std::vector<uint64_t> seeds;
   std::vector<std::map<std::string, Array>> inputs;  // by seed
-  std::vector<ExpectedOutputs> outputs;              // by seed; empty: the first runs are taken for right
+  std::vector<ExpectedOutputs> outputs;              // of the first seeds; of others the first run is taken for right
 };
 
 // Inputs alone.

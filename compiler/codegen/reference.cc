@@ -1,5 +1,6 @@
 #include "compiler/codegen/reference.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -12,15 +13,25 @@ namespace diapason {
 namespace {
 
 constexpr int kGpuThreads = 128;
-// On cpu, so many neighbours are summed side by side, each in the same order as alone: in a single chain, each addition
-// would wait for the one before.
-constexpr int64_t kNeighbours = 8;
+constexpr int64_t kMostNeighbours = 64, kVector = 8;
 
-// Blocks of neighbours along the last axis of a stage that reduces; 0 where elements are computed one by one.
-int64_t BlocksOfRow(const Stage& stage, TargetKind kind) {
-  if (kind != TargetKind::kCpu || !stage.reduces() || stage.axes.empty() || stage.axes.back().extent < kNeighbours)
-    return 0;
-  return (stage.axes.back().extent + kNeighbours - 1) / kNeighbours;
+int64_t RoundedUpQuotient(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// On cpu, neighbours along the last axis of a stage that reduces are summed side by side, each in the same order as
+// alone: in a single chain, each addition would wait for the one before, and the compiler makes vectors of neighbours.
+// Blocks of a row are equally large; the last one overlaps the one before where they do not fit evenly, and computes
+// elements of both once more, in the same way.
+struct Neighbours {
+  int64_t count = 0;   // in a block; 0 where elements are computed one by one
+  int64_t blocks = 0;  // of a row
+};
+
+Neighbours NeighboursOf(const Stage& stage, TargetKind kind) {
+  const int64_t extent = stage.axes.empty() ? 1 : stage.axes.back().extent;
+  if (kind != TargetKind::kCpu || !stage.reduces() || extent < 2) return {};
+  const int64_t blocks = RoundedUpQuotient(extent, kMostNeighbours);
+  const int64_t rounded = RoundedUpQuotient(RoundedUpQuotient(extent, blocks), kVector) * kVector;
+  return {std::min(rounded, extent), blocks};
 }
 
 // Helpers in each dialect: i64, floor division, float16 (as bits) and the few functions that C lacks. FLOAT and INT
@@ -54,7 +65,13 @@ INLINE unsigned short bfloat16_bits(real x) {
 
 constexpr char kCPrelude[] = R"(typedef long long i64;
 typedef double real;
+#if defined(__GNUC__) && !defined(__clang__)
+#define INLINE static inline __attribute__((always_inline))
+#define VECTORIZED __attribute__((optimize("O3", "tree-loop-vectorize")))
+#else
 #define INLINE static inline
+#define VECTORIZED
+#endif
 double exp(double), log(double), sqrt(double), tanh(double), erf(double), pow(double, double);
 double sin(double), cos(double), tan(double), asin(double), acos(double), atan(double);
 double sinh(double), cosh(double), asinh(double), acosh(double), atanh(double);
@@ -158,11 +175,13 @@ class ReferencePrinter {
     const std::string threads = std::to_string(kGpuThreads);
     std::string out = "// " + stage.name + "\n";
     switch (kind_) {
-      case TargetKind::kCpu:
-        out += "void " + NameOf(id) + "(void* const* args, i64 begin, i64 end) {\n" + unpack;
-        if (const int64_t blocks = BlocksOfRow(stage, kind_); blocks > 0)
-          return out + "  for (i64 block = begin; block < end; ++block) {\n" + Block(id, blocks) + "  }\n}\n";
-        return out + "  for (i64 e = begin; e < end; ++e) {\n" + Element(id) + "  }\n}\n";
+      case TargetKind::kCpu: {
+        const std::string head = "void " + NameOf(id) + "(void* const* args, i64 begin, i64 end) {\n" + unpack;
+        if (const Neighbours neighbours = NeighboursOf(stage, kind_); neighbours.count > 0)
+          return out + "VECTORIZED " + head + "  for (i64 block = begin; block < end; ++block) {\n" +
+                 Block(id, neighbours) + "  }\n}\n";
+        return out + head + "  for (i64 e = begin; e < end; ++e) {\n" + Element(id) + "  }\n}\n";
+      }
       case TargetKind::kOpenCl:
         return out + "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void " + NameOf(id) + "(" +
                list + ") {\n  const i64 e = get_global_id(0);\n  if (e < " + elements + ") {\n" + Element(id) +
@@ -184,29 +203,22 @@ class ReferencePrinter {
     return out + Sum(id);
   }
 
-  // Computes a block of neighbours: side by side where all of them are there, else one after the other.
-  std::string Block(int id, int64_t blocks) {
+  // Computes a block of neighbours side by side.
+  std::string Block(int id, const Neighbours& neighbours) {
     const Stage& stage = dag_.stage(id);
     const Axis& last = stage.axes.back();
-    const std::string count = std::to_string(kNeighbours), extent = std::to_string(last.extent),
-                      type = ValueType(stage.dtype);
+    const std::string count = std::to_string(neighbours.count), blocks = std::to_string(neighbours.blocks),
+                      extent = std::to_string(last.extent), type = ValueType(stage.dtype);
     vars_.clear();
-    std::string out = "    i64 rest = block / " + std::to_string(blocks) + ";\n    const i64 row = rest * " + extent +
-                      ", first = block % " + std::to_string(blocks) + " * " + count + ";\n";
+    std::string out = "    i64 rest = block / " + blocks + ";\n    const i64 row = rest * " + extent +
+                      ", first = i_min(block % " + blocks + " * " + count + ", " + extent + " - " + count + ");\n";
     out += Coordinates(stage, stage.axes.size() - 1);
     const std::string x = Bind(last);
-    const std::string neighbours = "#pragma GCC unroll " + count + "\n    for (int j = 0; j < " + count + "; ++j) ";
-    out += "    if (first + " + count + " <= " + extent + ") {\n    " + type + " acc[" + count + "];\n" + neighbours +
-           "acc[j] = " + Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n";
-    const auto outside = vars_;
-    out += ReduceLoops(stage);
-    out += "    {\n" + neighbours + "{\n    const i64 " + x + " = first + j;\n" + Accumulate(stage, "acc[j]") +
-           "    }\n    }\n";
-    out += neighbours + "{\n    const i64 e = row + first + j;\n    " + StoreText(id, "acc[j]") +
-           "\n    }\n    } else {\n";
-    vars_ = outside;
-    return out + "    for (i64 " + x + " = first; " + x + " < " + extent + "; ++" + x +
-           ") {\n    const i64 e = row + " + x + ";\n" + Sum(id) + "    }\n    }\n";
+    const std::string each = "    for (i64 j = 0; j < " + count + "; ++j) ";
+    out += "    " + type + " acc[" + count + "];\n" + each +
+           "acc[j] = " + Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n" + ReduceLoops(stage);
+    out += each + "{\n    const i64 " + x + " = first + j;\n" + Accumulate(stage, "acc[j]") + "    }\n";
+    return out + each + "{\n    const i64 e = row + first + j;\n    " + StoreText(id, "acc[j]") + "\n    }\n";
   }
 
   // The first `count` axes, from `rest`.
@@ -396,8 +408,8 @@ Kernel KernelOf(const ComputeDag& dag, int id, TargetKind kind) {
   kernel.args.push_back(id);
   const int64_t elements = dag.stage(id).elements();
   kernel.grid[0] = kind == TargetKind::kCpu ? elements : (elements + kGpuThreads - 1) / kGpuThreads;
-  if (const int64_t blocks = BlocksOfRow(dag.stage(id), kind); blocks > 0)
-    kernel.grid[0] = elements / dag.stage(id).axes.back().extent * blocks;
+  if (const Neighbours neighbours = NeighboursOf(dag.stage(id), kind); neighbours.count > 0)
+    kernel.grid[0] = elements / dag.stage(id).axes.back().extent * neighbours.blocks;
   kernel.block[0] = kind == TargetKind::kCpu ? 1 : kGpuThreads;
   return kernel;
 }

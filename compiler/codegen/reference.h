@@ -1,6 +1,6 @@
 // The reference: each stage of a dag as one plain loop nest, printed straight from its expressions with no schedule, no
 // bounds inference and nothing shared with compiler/lower, so that a fault there cannot hide. One flat parallel loop
-// over the elements of each stage (a GPU thread an element, on cpu up to eight neighbours side by side); sums in double
+// over the elements of each stage (a GPU thread an element, on cpu up to 64 neighbours side by side); sums in double
 // on cpu and in Kahan-compensated float on GPUs.
 #pragma once
 

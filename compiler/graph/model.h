@@ -43,7 +43,8 @@ struct ModelOptions {
   std::map<std::string, std::string> extra;
   // Whether a file may have weights in other files beside it; a service, which has the one file only, refuses them.
   bool external_data = true;
-  // Whether Optimize refuses tensors of type float64, which it makes float32 otherwise.
+  // Whether what is read with a warning otherwise is refused: tensors of type float64, which Optimize makes float32,
+  // and models of newer opsets of ONNX than those that are known.
   bool strict = false;
 };
 
@@ -59,6 +60,7 @@ struct ModelFacts {
   // By symbols of results whose number of rows only a run tells (RESULT.rows), as far as it was followed that rows
   // which are not real change nothing in others (onnx/found_rows.h): the outputs that have their rows, by place.
   std::map<std::string, std::vector<int>> followed;
+  std::vector<std::string> warnings;  // for the user, one sentence each
 };
 
 // Whether it names a file.

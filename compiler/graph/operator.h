@@ -19,7 +19,7 @@
 //   grid_sample(x, grid)            NCHW or NCDHW: mode="linear"|"nearest"|"cubic"
 //                                   padding="zeros"|"border"|"reflection" align_corners=0
 //   roi_align(x, rois, batch_indices)
-//                                   size; samples (0: as many as a bin is large, for avg) scale=1 mode="avg"|"max"
+//                                   size; samples (0: as many as a bin is large) scale=1 mode="avg"|"max"
 //                                   half_pixel=1
 //
 // Products and reductions:

@@ -182,6 +182,24 @@ TEST_P(CompileReferenceTest, LongSumsStayAccurate) {
   ExpectSameAsInterpret(b.Build({sum}).value(), target_, *device_, 1e-7);  // a plain float sum would be off by 0.3%
 }
 
+// Rows are computed in blocks, of which the last one may overlap the one before.
+TEST_P(CompileReferenceTest, ReductionsOfRowsOfAnyLength) {
+  for (const int64_t extent : {1, 2, 7, 63, 64, 65, 130, 200}) {
+    SCOPED_TRACE(extent);
+    for (const DType type : {DType::kFloat32, DType::kFloat16, DType::kInt32}) {
+      DagBuilder b;
+      const int x = b.Placeholder("x", {3, 11}, type), w = b.Placeholder("w", {11, extent}, type);
+      const int sum = b.Reduce("sum", {3, extent}, {11}, Combiner::kSum, [&](const auto& v, const auto& r) {
+        return Mul(b.At(x, {v[0], r[0]}), b.At(w, {r[0], v[1]}));
+      });
+      const int most = b.Reduce("most", {extent, extent}, {11}, Combiner::kMax, [&](const auto& v, const auto& r) {
+        return Sub(b.At(w, {r[0], v[1]}), Select(Lt(v[1], v[0]), b.At(w, {r[0], v[0]}), b.At(x, {IntImm(1), r[0]})));
+      });
+      ExpectSameAsInterpret(b.Build({sum, most}).value(), target_, *device_);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, CompileReferenceTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return std::string(info.param); });
 

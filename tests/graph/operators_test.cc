@@ -405,6 +405,22 @@ std::vector<ValueCase> SamplingCases() {
         I({3}, {0, 1, 0})},
        {{"size", Ints{2, 1}}, {"samples", int64_t{0}}},
        F({3, 1, 2, 1}, {0.625f, 4.25f, 17.375f, 17.875f, 0, 0})},
+      // The largest of all points times their shares. Samples at 0.25 and 1.25 of each axis: shares of 0.75 and 0.25.
+      {"roi_align_largest",
+       "roi_align",
+       {Counting({1, 1, 4, 4}), F({1, 4}, {0.75f, 0.75f, 2.75f, 2.75f}), I({1}, {0})},
+       {{"size", Ints{2, 1}}, {"samples", int64_t{0}}, {"mode", std::string("max")}},
+       F({1, 1, 2, 1}, {3.9375f, 6.1875f})},
+      // Of negative points the smallest share. Bins of half a point; then with samples outside, which are 0; of no
+      // extent; and with a sample at a point, whose share of the next one is 0.
+      {"roi_align_largest_of_negative_points",
+       "roi_align",
+       {F({1, 1, 4, 4}, {-1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12, -13, -14, -15, -16}),
+        F({5, 4}, {0.75f, 0.75f, 1.25f, 1.25f, 0.75f, 0.75f, 2.75f, 2.75f, -1.5f, -1.5f,
+                   2.5f,  2.5f,  1,     1,     1,     3,     1,     1,     4.5f,  4}),
+        I({5}, {0, 0, 0, 0, 0})},
+       {{"size", Ints{2, 1}}, {"samples", int64_t{0}}, {"mode", std::string("max")}},
+       F({5, 1, 2, 1}, {-0.3125f, -0.1875f, -0.0625f, -0.3125f, 0, 0, 0, 0, 0, 0})},
   };
 }
 
@@ -634,8 +650,10 @@ TEST(Operators, SayWhatIsWrongWithTheirInputs) {
        "node 'dequantize' (dequantize): the zero point must be int8, not uint8"},
       {"roi_align",
        {Counting({1, 1, 2, 2}), F({1, 4}, {0, 0, 1, 1}), I({1}, {0})},
-       {{"size", Ints{1, 1}}, {"samples", int64_t{0}}, {"mode", std::string("max")}},
-       "node 'roi_align' (roi_align): samples=0, as many as a region is large, is for mode avg"},
+       {{"size", Ints{1, 1}}, {"samples", int64_t{-1}}},
+       "node 'roi_align' (roi_align): regions of float32 1x4 of batch elements of int64 1 do not fit float32 1x1x2x2, "
+       "or "
+       "a size or samples is not positive"},
   };
   for (const ErrorCase& c : cases) {
     auto got = EvaluateOperator(c.op, c.inputs, c.attributes);

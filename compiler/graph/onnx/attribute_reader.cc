@@ -1,5 +1,6 @@
 #include "compiler/graph/onnx/attribute_reader.h"
 
+#include <iterator>
 #include <limits>
 #include <variant>
 
@@ -14,6 +15,15 @@ bool Fits32Bits(int64_t value) {
   return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
 }
 
+// What an attribute is, for people; in the order of OnnxAttribute.
+const char* KindOf(size_t index) {
+  static constexpr const char* kKinds[] = {"an integer",       "a float",         "text",     "a list of integers",
+                                           "a list of floats", "a list of texts", "a tensor", "of another kind",
+                                           "a reference",      "a graph"};
+  static_assert(std::size(kKinds) == std::variant_size_v<OnnxAttribute>);
+  return kKinds[index];
+}
+
 }  // namespace
 
 template <typename T>
@@ -23,7 +33,8 @@ const T* AttributeReader::Attribute(const std::string& name) {
   if (it == attributes_.end()) return nullptr;
   const T* value = std::get_if<T>(&it->second);
   if (!value && error_.ok())
-    error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' has the wrong type"));
+    error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' is ", KindOf(it->second.index()), ", and ",
+                                                     KindOf(OnnxAttribute(T()).index()), " is supported"));
   return value;
 }
 

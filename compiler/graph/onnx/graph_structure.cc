@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -106,6 +107,14 @@ bool InCycle(const OnnxModel& model, const Origins& origins, int start) {
   return false;
 }
 
+// The node that computes each name; of two the first.
+Origins FirstOrigins(const OnnxModel& model) {
+  Origins origins;
+  for (size_t i = 0; i < model.nodes.size(); ++i)
+    for (const std::string& name : model.nodes[i].outputs) origins.emplace(name, static_cast<int>(i));
+  return origins;
+}
+
 // Names reach reports in JSON, so must be text.
 absl::Status CheckNames(const OnnxModel& model) {
   std::vector<std::string> names = model.outputs;
@@ -123,6 +132,38 @@ absl::Status CheckNames(const OnnxModel& model) {
 
 }  // namespace
 
+void SortOnnxNodes(OnnxModel& model) {
+  const Origins origins = FirstOrigins(model);
+  const int count = static_cast<int>(model.nodes.size());
+  std::vector<int> waits(count);                 // for so many other nodes
+  std::vector<std::vector<int>> readers(count);  // once for each time they read
+  bool sorted = true;
+  for (int i = 0; i < count; ++i) {
+    for (const std::string& name : ReadNames(model.nodes[i])) {
+      const auto from = name.empty() ? origins.end() : origins.find(name);
+      if (from == origins.end()) continue;
+      sorted = sorted && from->second < i;
+      ++waits[i];
+      readers[from->second].push_back(i);
+    }
+  }
+  if (sorted) return;
+  std::set<int> ready;
+  for (int i = 0; i < count; ++i)
+    if (waits[i] == 0) ready.insert(i);
+  std::vector<OnnxNode> order;
+  while (!ready.empty()) {
+    const int first = *ready.begin();
+    ready.erase(ready.begin());
+    order.push_back(std::move(model.nodes[first]));
+    for (const int reader : readers[first])
+      if (--waits[reader] == 0) ready.insert(reader);
+  }
+  for (int i = 0; i < count; ++i)
+    if (waits[i] > 0) order.push_back(std::move(model.nodes[i]));
+  model.nodes = std::move(order);
+}
+
 absl::Status CheckOnnxStructure(const OnnxModel& model) {
   RETURN_IF_ERROR(CheckNames(model));
   ASSIGN_OR_RETURN(Origins origins, OriginsOf(model));
@@ -137,10 +178,9 @@ absl::Status CheckOnnxStructure(const OnnxModel& model) {
   for (size_t i = 0; i < model.nodes.size(); ++i) {
     for (const std::string& input : ReadNames(model.nodes[i])) {
       if (input.empty() || origins[input] < static_cast<int>(i)) continue;
-      bool cycle = InCycle(model, origins, static_cast<int>(i));
-      return absl::InvalidArgumentError(
-          absl::StrCat(NodeText(model.nodes[i]), " reads ", Quoted(input), " before it is computed: ",
-                       cycle ? "the graph has a cycle" : "the nodes are not sorted; export the model again"));
+      if (!InCycle(model, origins, static_cast<int>(i))) continue;  // it only follows one
+      return absl::InvalidArgumentError(absl::StrCat(NodeText(model.nodes[i]), " reads ", Quoted(input),
+                                                     " before it is computed: the graph has a cycle"));
     }
   }
   if (model.outputs.empty()) return absl::InvalidArgumentError("it has no output, or it was cut off");

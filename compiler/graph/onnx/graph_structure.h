@@ -6,8 +6,12 @@
 
 namespace diapason {
 
-// Every name has one origin (input, initializer or result of a node), every name that is read has one, nodes stand
-// behind those they read, there are outputs. InvalidArgument names the node and tells a cycle from a wrong order.
+// Puts nodes behind those they read, as far as there is no cycle; those that stand in order already stay.
+void SortOnnxNodes(OnnxModel& model);
+
+// Every name has one origin (input, initializer or result of a node), every name that is read has one, there is no
+// cycle, there are outputs. InvalidArgument names the node.
+// REQUIRES: nodes were sorted.
 absl::Status CheckOnnxStructure(const OnnxModel& model);
 
 }  // namespace diapason

@@ -1,5 +1,6 @@
 #include "compiler/graph/onnx/import.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -31,6 +32,23 @@ absl::Status CheckOptions(const ModelOptions& options) {
   return absl::OkStatus();
 }
 
+// Models of a newer opset are read as if they used the newest one that is known: most operators do not change. One that
+// was added is refused by its name, and an attribute that was added too.
+absl::Status CheckOpset(const OnnxModel& model, const ModelOptions& options, ModelFacts* facts) {
+  if (model.opset() <= kNewestOpset) return absl::OkStatus();
+  const std::string uses = absl::StrCat("it uses opset ", model.opset(), " of ONNX's operators, but ", kOldestOpset,
+                                        " to ", kNewestOpset, " are known");
+  if (options.strict)
+    return absl::InvalidArgumentError(
+        absl::StrCat(uses,
+                     ", which --strict refuses: export it with one of these, or convert it with "
+                     "onnx.version_converter"));
+  if (facts != nullptr)
+    facts->warnings.push_back(
+        absl::StrCat(uses, ": it is read as if it used opset ", kNewestOpset, ", so compare its results"));
+  return absl::OkStatus();
+}
+
 void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& shapes, ImportState& state) {
   for (size_t i = 0; i < model.inputs.size(); ++i) {
     auto value = std::make_shared<ImportedTensor>();
@@ -53,6 +71,11 @@ void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& 
 // An output is always the result of a node: of an identity where the model hands out an input or a constant.
 absl::Status AddOutput(const std::string& name, ImportState& state) {
   ImportValue value = state.values.at(name);
+  if (!value->is_tensor())
+    return absl::InvalidArgumentError(
+        absl::StrCat("output '", Printable(name), "' is ",
+                     value->elements ? "a sequence, which is not supported: join its tensors (ConcatFromSequence)"
+                                     : "an optional value without an element, which is not supported"));
   RETURN_IF_ERROR(CheckFoundRowsOfOutput(*value, state));
   Network& network = state.network;
   bool is_input = false;
@@ -100,14 +123,16 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
                                const ModelOptions& options, ModelFacts* facts) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
+  RETURN_IF_ERROR(CheckOpset(model, options, facts));
   RETURN_IF_ERROR(InlineFunctions(model));
+  SortOnnxNodes(model);
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOnnxOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
   if (facts != nullptr) facts->inputs = InputsWithSymbols(model, options);
   ImportState state;
   state.network.name = std::filesystem::path(name).stem().string();
-  state.opset = model.opset();
+  state.opset = std::min(model.opset(), kNewestOpset);
   state.model = &model;
   state.dims = options.dims;
   state.rows_taken = options.rows_taken;

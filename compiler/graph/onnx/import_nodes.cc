@@ -33,14 +33,11 @@ std::string WhyNever(const std::string& op) {
   static const auto& reasons = *new std::vector<Reason>{
       {"the extent of its result depends on what the network computes: do it behind the network", {"Unique"}},
       {"of text", {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"}},
-      {"of sequences and optional values",
-       {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-        "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
-        "OptionalHasElement"}},
       {"of training",
        {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},
       {"reads a file format: decode before the network", {"ImageDecoder"}},
       {"changes the type of bits, which expressions cannot", {"BitCast"}}};
+  if (op.rfind("ai.onnx.ml.", 0) == 0) return "of classical machine learning, which is no neural network";
   for (const Reason& reason : reasons) {
     for (const char* name : reason.ops)
       if (op == name) return reason.why;
@@ -48,9 +45,18 @@ std::string WhyNever(const std::string& op) {
   return "";
 }
 
-void CountMissing(const std::vector<OnnxNode>& nodes, std::map<std::string, int>& missing) {
+struct Missing {
+  int nodes = 0;
+  std::string domain;
+};
+
+void CountMissing(const std::vector<OnnxNode>& nodes, std::map<std::string, Missing>& missing) {
   for (const OnnxNode& node : nodes) {
-    if (!RuleOf(node)) ++missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
+    if (!RuleOf(node)) {
+      Missing& one = missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
+      ++one.nodes;
+      one.domain = node.domain;
+    }
     for (const auto& [name, value] : node.attributes) {
       if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value))
         CountMissing((*body)->nodes, missing);
@@ -71,14 +77,19 @@ absl::Status ImportNode(const OnnxNode& node, ImportState& state) {
 }  // namespace
 
 absl::Status CheckOnnxOperators(const OnnxModel& model) {
-  std::map<std::string, int> missing;
+  std::map<std::string, Missing> missing;
   CountMissing(model.nodes, missing);
   if (missing.empty()) return absl::OkStatus();
-  std::string list = absl::StrJoin(missing, ", ", [](std::string* out, const auto& entry) {
-    const std::string why = WhyNever(entry.first), count = entry.second > 1 ? absl::StrCat(entry.second, " nodes") : "";
-    const char* between = why.empty() || count.empty() ? "" : ": ";
-    const std::string note = absl::StrCat(count, between, why);
-    absl::StrAppend(out, Printable(entry.first), note.empty() ? "" : absl::StrCat(" (", note, ")"));
+  std::string list = absl::StrJoin(missing, ", ", [&](std::string* out, const auto& entry) {
+    const auto& [name, found] = entry;
+    std::vector<std::string> notes;
+    if (found.nodes > 1) notes.push_back(absl::StrCat(found.nodes, " nodes"));
+    if (const auto opset = model.opsets.find(found.domain); !found.domain.empty() && opset != model.opsets.end())
+      notes.push_back(absl::StrCat("opset ", opset->second));
+    const std::string why = WhyNever(name), note = absl::StrJoin(notes, ", ");
+    const char* between = why.empty() || note.empty() ? "" : ": ";
+    absl::StrAppend(out, Printable(name),
+                    notes.empty() && why.empty() ? "" : absl::StrCat(" (", note, between, why, ")"));
   });
   return absl::InvalidArgumentError(
       absl::StrCat("it has operators that are not supported, of opset ", model.opset(), ": ", list,

@@ -56,6 +56,12 @@ struct ImportedTensor {
   std::string name;
   std::string narrow;  // the type of ONNX that `type` stands for, where that is another (tensor_proto.h)
   FoundFact found;
+  // A sequence of tensors, whose other members say nothing; and an optional value without an element. Only rules that
+  // ask for such values (NodeImporter::AnyInput) see them.
+  std::shared_ptr<const std::vector<ImportValue>> elements;
+  bool absent = false;
+
+  bool is_tensor() const { return !elements && !absent; }
 };
 
 // The network so far, and what each name of the model stands for.

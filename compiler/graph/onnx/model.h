@@ -83,10 +83,10 @@ struct OnnxModel {
   std::map<std::pair<std::string, std::string>, OnnxFunction> functions;  // by domain and name
   // Initializers whose type we do not have and keep in a wider one: "int16" in int32 (tensor_proto.h).
   std::map<std::string, std::string> narrow;
-  // Version of ONNX's own operators; between kOldestOpset and kNewestOpset.
+  // Version of ONNX's own operators; at least kOldestOpset.
   int64_t opset() const { return opsets.at(""); }
 };
 
-constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;
+constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;  // of those whose operators are known
 
 }  // namespace diapason

@@ -96,7 +96,7 @@ absl::Status NarrowResults(ImportState& state, NodeImporter& importer) {
   const bool body = node.op == "If" || node.op == "Loop" || node.op == "Scan";
   for (int i = 0; i < static_cast<int>(node.outputs.size()) && !body; ++i) {
     auto it = node.outputs[i].empty() ? state.values.end() : state.values.find(node.outputs[i]);
-    if (it == state.values.end()) continue;
+    if (it == state.values.end() || !it->second->is_tensor()) continue;
     const std::string narrow = NarrowOf(state, node, i, it->second->type.dtype);
     if (narrow.empty()) continue;
     if (!MovesData(node.op)) {

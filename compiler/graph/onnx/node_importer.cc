@@ -63,6 +63,14 @@ ImportValue KnownValue(Array value, std::string name) {
 }
 
 absl::StatusOr<ImportValue> NodeImporter::Input(int i) const {
+  ASSIGN_OR_RETURN(ImportValue value, AnyInput(i));
+  if (value->is_tensor()) return value;
+  return absl::InvalidArgumentError(absl::StrCat("input ", i, " ('", Printable(node_.inputs[i]), "') is ",
+                                                 value->absent ? "an optional value without an element" : "a sequence",
+                                                 ", and a tensor is supported"));
+}
+
+absl::StatusOr<ImportValue> NodeImporter::AnyInput(int i) const {
   used_.insert(i);
   if (!HasInput(i)) return absl::InvalidArgumentError(absl::StrCat("input ", i, " is missing"));
   if (const auto replaced = replaced_.find(i); replaced != replaced_.end()) return replaced->second;

@@ -31,6 +31,8 @@ class NodeImporter : public AttributeReader {
   int inputs() const { return static_cast<int>(node_.inputs.size()); }
   bool HasInput(int i) const { return i < inputs() && !node_.inputs[i].empty(); }
   absl::StatusOr<ImportValue> Input(int i) const;
+  // The same, where it may be a sequence or an optional value too.
+  absl::StatusOr<ImportValue> AnyInput(int i) const;
   // The same without marking the input as used; null if it is absent.
   ImportValue Peek(int i) const;
   // Replaces input i by another value.

@@ -1,5 +1,6 @@
 #include "compiler/graph/onnx/read_model.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -109,12 +110,16 @@ absl::Status ReadOpsets(const onnx::ModelProto& proto, OnnxModel& model) {
     model.opsets[DomainOf(opset.domain())] = opset.version();
   }
   auto own = model.opsets.find("");
+  const auto is_own = [](const onnx::NodeProto& node) { return DomainOf(node.domain()).empty(); };
+  const auto& nodes = proto.graph().node();
+  if (own == model.opsets.end() && !model.opsets.empty() && std::none_of(nodes.begin(), nodes.end(), is_own))
+    own = model.opsets.emplace("", kNewestOpset).first;  // it has operators of other domains alone
   if (own == model.opsets.end()) {
     return absl::InvalidArgumentError(
         "it does not say which version (opset) of ONNX's operators it uses, or it was cut off: export or download it "
         "again");
   }
-  if (own->second < kOldestOpset || own->second > kNewestOpset) {
+  if (own->second < kOldestOpset) {
     return absl::InvalidArgumentError(
         absl::StrCat("it uses opset ", own->second, " of ONNX's operators, but ", kOldestOpset, " to ", kNewestOpset,
                      " are supported: export it with one of these, or convert it with onnx.version_converter"));

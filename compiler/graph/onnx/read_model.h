@@ -17,7 +17,7 @@
 namespace diapason {
 
 // `directory` holds the files of external data, which are refused without `external_data`. InvalidArgument for what is
-// no ONNX model, is cut off, has an opset outside of kOldestOpset to kNewestOpset, or tensors of types that we do not
+// no ONNX model, is cut off, has an opset before kOldestOpset, or tensors of types that we do not
 // have. The graph is not checked.
 absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data);
 

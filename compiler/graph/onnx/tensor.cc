@@ -52,19 +52,14 @@ struct NarrowType {
   int bits;
 };
 
-constexpr NarrowType kNarrowTypes[] = {{4, "uint16", DType::kInt32, 16},
-                                       {5, "int16", DType::kInt32, 16},
-                                       {12, "uint32", DType::kInt64, 32},
-                                       {13, "uint64", DType::kInt64, 64},
-                                       {17, "float8e4m3fn", DType::kFloat32, 8},
-                                       {18, "float8e4m3fnuz", DType::kFloat32, 8},
-                                       {19, "float8e5m2", DType::kFloat32, 8},
-                                       {20, "float8e5m2fnuz", DType::kFloat32, 8},
-                                       {21, "uint4", DType::kUint8, 4},
-                                       {22, "int4", DType::kInt8, 4},
-                                       {23, "float4e2m1", DType::kFloat32, 4},
-                                       {25, "uint2", DType::kUint8, 2},
-                                       {26, "int2", DType::kInt8, 2}};
+constexpr NarrowType kNarrowTypes[] = {
+    {4, "uint16", DType::kInt32, 16},         {5, "int16", DType::kInt32, 16},
+    {12, "uint32", DType::kInt64, 32},        {13, "uint64", DType::kInt64, 64},
+    {17, "float8e4m3fn", DType::kFloat32, 8}, {18, "float8e4m3fnuz", DType::kFloat32, 8},
+    {19, "float8e5m2", DType::kFloat32, 8},   {20, "float8e5m2fnuz", DType::kFloat32, 8},
+    {21, "uint4", DType::kUint8, 4},          {22, "int4", DType::kInt8, 4},
+    {23, "float4e2m1", DType::kFloat32, 4},   {24, "float8e8m0", DType::kFloat32, 8},
+    {25, "uint2", DType::kUint8, 2},          {26, "int2", DType::kInt8, 2}};
 
 const NarrowType* NarrowTypeOf(int data_type) {
   for (const NarrowType& type : kNarrowTypes)
@@ -98,6 +93,8 @@ void SetNarrow(const NarrowType& type, uint64_t bits, int64_t at, Array& array) 
                                       : kInfinity);
   } else if (name == "float8e5m2fnuz") {
     array.set(at, low == 0x80 ? kNan : SmallFloat(low, 5, 2, 16));
+  } else if (name == "float8e8m0") {  // powers of two, as scales have
+    array.set(at, low == 0xff ? kNan : std::ldexp(1.0, static_cast<int>(low) - 127));
   } else if (name == "float4e2m1") {
     array.set(at, SmallFloat(low, 2, 1, 1));
   } else {

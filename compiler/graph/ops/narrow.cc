@@ -50,7 +50,7 @@ absl::StatusOr<TensorType> InferNarrow(const OperatorArgs& args) {
   const std::string to = args.attributes->String("to", "");
   const NarrowInteger* integer = Find(kIntegers, to);
   const bool known = integer || Find(kFloats, to) || to == "bfloat16";
-  if (!known) return absl::InvalidArgumentError(absl::StrCat("unknown narrow type '", to, "'"));
+  if (!known) return absl::InvalidArgumentError(absl::StrCat("results of type '", to, "' are not supported"));
   const DType storage = integer ? integer->storage : DType::kFloat32;
   if (args.inputs[0].dtype == storage) return args.inputs[0];
   return absl::InvalidArgumentError(

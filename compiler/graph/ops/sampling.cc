@@ -230,8 +230,6 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
   const std::vector<int64_t> size = args.attributes->Ints("size", {});
   const std::vector<int64_t>&rois = args.inputs[1].shape, &of = args.inputs[2].shape;
   const int64_t samples = args.attributes->Int("samples", 0);
-  if (samples == 0 && args.attributes->String("mode", "avg") != "avg")
-    return absl::InvalidArgumentError("samples=0, as many as a region is large, is for mode avg");
   const bool positive = size.size() == 2 && size[0] >= 1 && size[1] >= 1 && samples >= 0;
   if (positive && rois.size() == 2 && rois[1] == 4 && of == std::vector<int64_t>{rois[0]} &&
       args.inputs[1].dtype == args.inputs[0].dtype && !IsFloat(args.inputs[2].dtype)) {
@@ -239,7 +237,7 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
   }
   return absl::InvalidArgumentError(absl::StrCat("regions of ", args.inputs[1].ToString(), " of batch elements of ",
                                                  args.inputs[2].ToString(), " do not fit ", args.inputs[0].ToString(),
-                                                 ", or a size is not positive"));
+                                                 ", or a size or samples is not positive"));
 }
 
 // One axis (0: rows) of a region.
@@ -283,30 +281,124 @@ int EmitRoiPlaces(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
   });
 }
 
-// What each point of the image on one axis counts in the mean of a bin whose ceil(bin) samples are spread evenly, as a
-// stage [regions, bins, points]. Two samples are more than half a point apart, so that at most four lie within one
-// point of any; which is the first of these follows from its place, give or take a rounding error: six are looked at.
+// The samples on one axis of a bin, where ceil(bin) of them are spread evenly.
+struct BinSamples {
+  Expr begin, bin, count, step;
+
+  BinSamples(const RoiSide& side, int64_t bins, const Expr& index) {
+    const DType type = side.start->dtype;
+    bin = Div(side.length, Number(static_cast<double>(bins), type));
+    count = Max(Call("ceil", {bin}), Number(1, type));
+    step = Div(bin, count);
+    begin = Add(side.start, Mul(bin, diapason::Cast(type, index)));
+  }
+
+  Expr Place(const Expr& sample) const { return Add(begin, Mul(Add(sample, Number(0.5, begin->dtype)), step)); }
+  // Whether the bin has such a sample. A bin of no extent has none.
+  Expr Has(const Expr& sample) const { return And(Lt(Number(0, bin->dtype), bin), Lt(sample, count)); }
+  // A sample in front of all that lie behind `point`, give or take a rounding error.
+  Expr FirstBehind(const Expr& point) const {
+    const DType type = begin->dtype;
+    const Expr before = Div(Sub(point, begin), step);
+    return Max(Sub(Call("ceil", {Sub(before, Number(0.5, type))}), Number(1, type)), Number(0, type));
+  }
+};
+
+// What each point of the image on one axis counts in the mean of a bin, as a stage [regions, bins, points]. Two samples
+// are more than half a point apart, so that at most four lie within one point of any; with one more on either side for
+// rounding errors, six are looked at.
 int EmitRoiWeights(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
   const int64_t bins = args.attributes->Ints("size", {})[axis], points = args.inputs[0].shape[2 + axis];
   const double last = static_cast<double>(points - 1);
   auto term = [&](const Vars& i, const Vars& r) {
-    const auto [start, length] = RoiSideOf(b, args, rois, i[0], axis);
-    const DType type = start->dtype;
-    const Expr bin = Div(length, Number(static_cast<double>(bins), type));
-    const Expr count = Max(Call("ceil", {bin}), Number(1, type)), step = Div(bin, count);
-    const Expr begin = Add(start, Mul(bin, diapason::Cast(type, i[1]))), point = diapason::Cast(type, i[2]);
-    const Expr before = Div(Sub(Sub(point, Number(1, type)), begin), step);
-    const Expr first = Max(Sub(Call("ceil", {Sub(before, Number(0.5, type))}), Number(1, type)), Number(0, type));
-    const Expr sample = Add(first, diapason::Cast(type, r[0]));
-    const Expr place = Add(begin, Mul(Add(sample, Number(0.5, type)), step));
+    const BinSamples samples(RoiSideOf(b, args, rois, i[0], axis), bins, i[1]);
+    const DType type = samples.begin->dtype;
+    const Expr point = diapason::Cast(type, i[2]);
+    const Expr sample = Add(samples.FirstBehind(Sub(point, Number(1, type))), diapason::Cast(type, r[0]));
+    const Expr place = samples.Place(sample);
     // Up to one point outside counts as the border.
     const Expr away = Sub(Min(Max(place, Number(0, type)), Number(last, type)), point);
     const Expr share = Sub(Number(1, type), Max(away, Sub(Number(0, type), away)));
-    const Expr counts = And({Lt(Number(0, type), bin), Lt(sample, count), Between(place, -1, last + 1)});
-    return Select(counts, Div(Max(share, Number(0, type)), count), Number(0, type));
+    const Expr counts = And(samples.Has(sample), Between(place, -1, last + 1));
+    return Select(counts, Div(Max(share, Number(0, type)), samples.count), Number(0, type));
   };
   return b.Reduce(axis == 0 ? "row_weights" : "column_weights", {args.output.shape[0], bins, points}, {6},
                   Combiner::kSum, term);
+}
+
+constexpr double kNoSample = 2;  // no share is as large
+
+// The smallest (kMin) or largest (kMax) share that samples of a bin have of each point of the image on one axis, as a
+// stage [regions, bins, points]; kNoSample, or its negative, for a point that no sample reads. A sample reads two
+// points even if its share of the second is 0, and those outside read at the border: samples between the point before
+// the last one and the next one are looked at, of which there are up to six.
+int EmitRoiShares(DagBuilder& b, const OperatorArgs& args, int rois, int axis, Combiner combiner) {
+  const int64_t bins = args.attributes->Ints("size", {})[axis], points = args.inputs[0].shape[2 + axis];
+  const double last = static_cast<double>(points - 1);
+  const bool smallest = combiner == Combiner::kMin;
+  auto term = [&](const Vars& i, const Vars& r) {
+    const BinSamples samples(RoiSideOf(b, args, rois, i[0], axis), bins, i[1]);
+    const DType type = samples.begin->dtype;
+    const Expr point = diapason::Cast(type, i[2]);
+    const Expr sample = Add(samples.FirstBehind(Sub(point, Number(2, type))), diapason::Cast(type, r[0]));
+    const Expr place = samples.Place(sample), within = Min(Max(place, Number(0, type)), Number(last, type));
+    const Expr floor = Call("floor", {within}), share = Sub(within, floor);
+    // The point after the last one is the last one.
+    const Expr next = Min(Add(floor, Number(1, type)), Number(last, type));
+    const Expr is_first = Eq(point, floor), is_second = Eq(point, next);
+    const Expr first = Sub(Number(1, type), share), none = Number(smallest ? kNoSample : -kNoSample, type);
+    const Expr of_first = Select(is_first, first, none), of_second = Select(is_second, share, none);
+    const Expr counts = And(samples.Has(sample), Between(place, -1, last + 1));
+    return Select(counts, smallest ? Min(of_first, of_second) : Max(of_first, of_second), none);
+  };
+  const std::string name = absl::StrCat(smallest ? "smallest" : "largest", axis == 0 ? "_of_rows" : "_of_columns");
+  return b.Reduce(name, {args.output.shape[0], bins, points}, {8}, combiner, term);
+}
+
+// Whether a sample of a bin lies outside on one axis, or there is none, as a stage [regions, bins] of 0 and 1.
+int EmitRoiOutside(DagBuilder& b, const OperatorArgs& args, int rois, int axis) {
+  const int64_t bins = args.attributes->Ints("size", {})[axis];
+  const double extent = static_cast<double>(args.inputs[0].shape[2 + axis]);
+  return b.Compute(axis == 0 ? "rows_outside" : "columns_outside", {args.output.shape[0], bins}, [&](const Vars& i) {
+    const BinSamples samples(RoiSideOf(b, args, rois, i[0], axis), bins, i[1]);
+    const DType type = samples.begin->dtype;
+    const Expr first = samples.Place(Number(0, type)), end = samples.Place(Sub(samples.count, Number(1, type)));
+    const Expr inside = And({samples.Has(Number(0, type)), Le(Number(-1, type), first), Le(end, Number(extent, type))});
+    return Select(inside, Number(0, type), Number(1, type));
+  });
+}
+
+// The largest of all shares of samples times the points that they read, where the number of samples is known only when
+// the network runs. That of a row and a column is the product of both axes' shares, so that the largest is found first
+// over rows and then over columns: by the largest share of what is positive and the smallest of what is negative.
+int EmitAdaptiveRoiMax(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  const std::vector<int64_t>&x = args.inputs[0].shape, &y = args.output.shape;
+  int large[2], small[2], outside[2];
+  for (int axis = 0; axis < 2; ++axis) {
+    large[axis] = EmitRoiShares(b, args, stages[1], axis, Combiner::kMax);
+    small[axis] = EmitRoiShares(b, args, stages[1], axis, Combiner::kMin);
+    outside[axis] = EmitRoiOutside(b, args, stages[1], axis);
+  }
+  auto largest = [&](int axis, const Vars& at, const Expr& value) {
+    const Expr most = Wide(b, large[axis], at), least = Wide(b, small[axis], at);
+    const Expr nothing = IdentityOf(Combiner::kMax, value->dtype), zero = Number(0, value->dtype);
+    const Expr read = And(Le(Number(0, most->dtype), most), Lt(nothing, value));
+    return Select(read, Mul(Select(Le(zero, value), most, least), value), nothing);
+  };
+  const int across =
+      b.Reduce("bins_of_rows", {y[0], x[1], y[2], x[3]}, {x[2]}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+        const Expr pixel = Wide(b, stages[0], {RoiImage(b, stages[2], i[0], x[0]), i[1], r[0], i[3]});
+        return largest(0, {i[0], i[2], r[0]}, pixel);
+      });
+  const int both = b.Reduce("largest", y, {x[3]}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+    return largest(1, {i[0], i[3], r[0]}, Wide(b, across, {i[0], i[1], i[2], r[0]}));
+  });
+  // A sample outside is 0.
+  return b.Compute("roi_align", y, [&](const Vars& i) {
+    const Expr value = Wide(b, both, i), none = Number(0, value->dtype);
+    const Expr some = Add(Wide(b, outside[0], {i[0], i[2]}), Wide(b, outside[1], {i[0], i[3]}));
+    return Select(Lt(none, some), Max(value, none), value);
+  });
 }
 
 // The number of samples is one of the run: rows, then columns, are summed with their weights.
@@ -329,8 +421,8 @@ int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>
   const std::vector<int64_t>& x = args.inputs[0].shape;
   const int64_t samples = a.Int("samples", 1);
   b.stage(stages[2]).valid_max = x[0] - 1;
-  if (samples == 0) return EmitAdaptiveRoiAlign(b, args, stages);
   const bool largest = a.String("mode", "avg") == "max";
+  if (samples == 0) return largest ? EmitAdaptiveRoiMax(b, args, stages) : EmitAdaptiveRoiAlign(b, args, stages);
   const int places[] = {EmitRoiPlaces(b, args, stages[1], 0), EmitRoiPlaces(b, args, stages[1], 1)};
   auto tap = [&](const Vars& i, const Vars& r) {
     const Expr batch = Min(Max(diapason::Cast(DType::kInt64, Raw(b, stages[2], {i[0]})), IntImm(0)), IntImm(x[0] - 1));

@@ -36,7 +36,7 @@ TEST(AttributeReader, AttributesOfAnotherKindAreErrorsOfWhichTheFirstIsKept) {
   AttributeReader reader(node);
   EXPECT_EQ(reader.Int("axis", 7), 7);
   EXPECT_EQ(reader.String("mode", "x"), "x");
-  const absl::Status wrong = absl::InvalidArgumentError("attribute 'axis' has the wrong type");
+  const absl::Status wrong = absl::InvalidArgumentError("attribute 'axis' is a float, and an integer is supported");
   EXPECT_EQ(reader.Check(), wrong);
   EXPECT_EQ(reader.Floats("scales").status(), wrong);
 }

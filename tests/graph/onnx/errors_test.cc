@@ -63,8 +63,14 @@ std::vector<ErrorCase> GraphErrors() {
       "node 'node_a' (Add) reads 'b' before it is computed: the graph has a cycle");
   add("ItselfAsInput", ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "a"}, {"a"}).Output("a"),
       "node 'node_a' (Add) reads 'a' before it is computed: the graph has a cycle");
-  add("Unsorted", ModelBuilder(13).Input("x", {1}).Node("Relu", {"b"}, {"a"}).Node("Relu", {"x"}, {"b"}).Output("a"),
-      "node 'node_a' (Relu) reads 'b' before it is computed: the nodes are not sorted; export the model again");
+  add("BehindACycle",
+      ModelBuilder(13)
+          .Input("x", {1})
+          .Node("Relu", {"b"}, {"y"})
+          .Node("Add", {"x", "b"}, {"a"})
+          .Node("Relu", {"a"}, {"b"})
+          .Output("y"),
+      "node 'node_a' (Add) reads 'b' before it is computed: the graph has a cycle");
   add("MissingInput", ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "w"}, {"y"}).Output("y"),
       "node 'node_y' (Add) reads 'w', which is no input, no initializer and no result of a node");
   add("NameTwice", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"y"}).Node("Abs", {"x"}, {"y"}).Output("y"),
@@ -83,12 +89,18 @@ std::vector<ErrorCase> GraphErrors() {
   add("TwoOutputs", Relu().Output("y"), "it has two outputs 'y'");
   add("OutputOfNobody", Relu().Output("z"), "no node computes its output 'z'");
   add("NoOutput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"y"}), "it has no output, or it was cut off");
-  add("NewOpset", Relu(29),
-      "it uses opset 29 of ONNX's operators, but 7 to 28 are supported: export it with one of these, or convert it "
-      "with onnx.version_converter");
   add("OldOpset", Relu(6),
       "it uses opset 6 of ONNX's operators, but 7 to 28 are supported: export it with one of these, or convert it with "
       "onnx.version_converter");
+  ModelBuilder classical(17);
+  classical.Input("x", {1}).Node("Scaler", {"x"}, {"y"}).Output("y");
+  classical.proto().mutable_graph()->mutable_node(0)->set_domain("ai.onnx.ml");
+  classical.proto().mutable_opset_import(0)->set_domain("ai.onnx.ml");
+  classical.proto().mutable_opset_import(0)->set_version(3);
+  add("OperatorsOfAnotherDomainAlone", classical,
+      "it has operators that are not supported, of opset 28: ai.onnx.ml.Scaler (opset 3: of classical machine "
+      "learning, "
+      "which is no neural network): export the model without them, or add them as CONTRIBUTING.md says");
   ModelBuilder no_opset = Relu();
   no_opset.proto().clear_opset_import();
   add("NoOpset", no_opset,
@@ -130,7 +142,35 @@ std::vector<ErrorCase> NodeErrors() {
   add("UnknownInput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x", "x"}, {"y"}).Output("y"),
       "node 'node_y' (Relu of opset 13): input 1 is not supported in this opset");
   add("AttributeType", one("Elu", {1}, {{"alpha", int64_t{1}}}),
-      "node 'node_y' (Elu of opset 13): attribute 'alpha' has the wrong type");
+      "node 'node_y' (Elu of opset 13): attribute 'alpha' is an integer, and a float is supported");
+  add("AttributeKind", one("Transpose", {1}, {{"perm", "ab"}}),
+      "node 'node_y' (Transpose of opset 13): attribute 'perm' is text, and a list of integers is supported");
+  Array none(DType::kInt64, {}), four(DType::kInt64, {});
+  four.set_int(0, 4);
+  add("RangeWithoutAStep",
+      ModelBuilder(13)
+          .Input("x", {1})
+          .Initializer("none", none)
+          .Initializer("four", four)
+          .Node("Range", {"none", "four", "none"}, {"r"})
+          .Node("Gather", {"x", "r"}, {"y"})
+          .Output("y"),
+      "node 'node_r' (Range of opset 13): it counts from 0 to 4 by 0: steps other than 0 and up to 268435456 numbers "
+      "are "
+      "supported");
+  ModelBuilder rnn(13);
+  rnn.Input("x", {2, 1, 3})
+      .Initializer("w", Array(DType::kFloat32, {1, 2, 3}))
+      .Initializer("r", Array(DType::kFloat32, {1, 2, 2}))
+      .Node("RNN", {"x", "w", "r"}, {"y"}, {{"hidden_size", int64_t{2}}})
+      .Output("y");
+  onnx::AttributeProto* activations = rnn.proto().mutable_graph()->mutable_node(0)->add_attribute();
+  activations->set_name("activations");
+  activations->set_type(onnx::AttributeProto::STRINGS);
+  activations->add_strings("Gelu");
+  add("Activation", rnn,
+      "node 'node_y' (RNN of opset 13): activation 'Gelu' is not supported: Affine, Elu, HardSigmoid, LeakyRelu, Relu, "
+      "ScaledTanh, Sigmoid, Softplus, Softsign, Tanh and ThresholdedRelu are");
   add("TypesDiffer",
       ModelBuilder(13).Input("x", {1}).Input("i", {1}, DType::kInt32).Node("Add", {"x", "i"}, {"y"}).Output("y"),
       "node 'node_y' (Add of opset 13): inputs must have one type, not float32 and int32");

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "../testing.h"
+#include "compiler/graph/onnx/import.h"
 #include "model_builder.h"
 #include "onnx/onnx_pb.h"
 
@@ -368,6 +370,32 @@ TEST(Opsets, ConstantOfShapeIsAConstantOfUpToAGigabyte) {
   Network large = filled(1 << 15, 1 << 15);
   EXPECT_EQ(CountOps(large, "expand"), 1);
   EXPECT_EQ(large.tensors[large.outputs[0]].type.ToString(), "float32 32768x32768");
+}
+
+TEST(Opsets, ANewerOneIsReadAsTheNewestKnownWithAWarning) {
+  const std::string bytes = ModelBuilder(29).Input("x", {2}).Node("Softmax", {"x"}, {"y"}).Output("y").Bytes();
+  std::istringstream model(bytes), again(bytes);
+  ModelOptions options;
+  ModelFacts facts;
+  const absl::StatusOr<Network> network = ImportOnnxStream(model, "model.onnx", "", options, &facts);
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(CountOps(*network, "softmax"), 1);
+  EXPECT_EQ(facts.warnings,
+            std::vector<std::string>{"it uses opset 29 of ONNX's operators, but 7 to 28 are known: it is read as if it "
+                                     "used opset 28, so compare its results"});
+  options.strict = true;
+  EXPECT_EQ(ImportOnnxStream(again, "model.onnx", "", options, nullptr).status().message(),
+            "cannot import 'model.onnx': it uses opset 29 of ONNX's operators, but 7 to 28 are known, which --strict "
+            "refuses: export it with one of these, or convert it with onnx.version_converter");
+}
+
+// Some tools write nodes in any order, as ONNX Runtime takes them.
+TEST(Opsets, NodesMayStandInAnyOrder) {
+  ModelBuilder model(13);
+  model.Input("x", {2}).Node("Sub", {"b", "x"}, {"y"}).Node("Neg", {"a"}, {"b"}).Node("Exp", {"x"}, {"a"}).Output("y");
+  const Network network = model.Import().value();
+  const std::vector<Array> outputs = EvaluateNetwork(network, {Floats({2}, {0, 1})}).value();
+  ExpectNear(outputs[0], Floats({2}, {-1, -std::exp(1.f) - 1}), 1e-6);
 }
 
 // Exporters write 0.1 as float32; it is ours again.

@@ -2,6 +2,7 @@
 // of QLinear operators.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "../testing.h"
@@ -112,6 +113,81 @@ TEST(QuantisedModels, AreTheSameTasksHoweverTheyAreWritten) {
     differ += (*got)[0].int_at(i) != (*as_floats)[0].int_at(i);
   }
   EXPECT_LT(differ, (*want)[0].elements() / 20);
+}
+
+// One operator of ONNX Runtime on bytes, and the operator that it stands for between Q/DQ pairs.
+struct ByteOperator {
+  const char* op;
+  std::vector<std::string> inputs;
+  const char* plain;
+  std::vector<std::string> plain_inputs;
+  std::vector<std::pair<std::string, OnnxValue>> attributes, plain_attributes;
+};
+
+TEST(QuantisedModels, OperatorsOfBytesAreThoseBetweenPairs) {
+  const std::vector<ByteOperator> cases = {
+      {"QLinearAveragePool",
+       {"x", "x_s", "x_z", "y_s", "y_z"},
+       "AveragePool",
+       {"xf"},
+       {{"kernel_shape", Ints{2, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{0, 1, 1, 1}}},
+       {{"kernel_shape", Ints{2, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{0, 1, 1, 1}}}},
+      {"QLinearConcat",
+       {"y_s", "y_z", "x", "x_s", "x_z", "x", "c_s", "c_z"},
+       "Concat",
+       {"xf", "xc"},
+       {{"axis", int64_t{-1}}},
+       {{"axis", int64_t{-1}}}},
+      {"QLinearSoftmax",
+       {"x", "x_s", "x_z", "p_s", "p_z"},
+       "Softmax",
+       {"xf"},
+       {{"opset", int64_t{13}}, {"axis", int64_t{1}}},
+       {{"axis", int64_t{1}}}},
+      {"QLinearWhere", {"if", "x", "x_s", "x_z", "x", "c_s", "c_z", "y_s", "y_z"}, "Where", {"if", "xf", "xc"}, {}, {}},
+      {"QGemm",
+       {"rows", "x_s", "x_z", "v", "v_s", "v_z", "g", "y_s", "y_z"},
+       "Gemm",
+       {"rf", "vf", "gf"},
+       {{"transB", int64_t{1}}},
+       {{"transB", int64_t{1}}}}};
+  Array mask(DType::kBool, {9}), bias(DType::kInt32, {9});
+  for (int i = 0; i < 9; ++i) {
+    mask.set_int(i, i % 2);
+    bias.set_int(i, 1000 * i - 4000);
+  }
+  for (const ByteOperator& c : cases) {
+    SCOPED_TRACE(c.op);
+    const bool softmax = std::string(c.op) == "QLinearSoftmax";
+    const auto base = [&] {
+      ModelBuilder m = QuantisedBase();
+      m.Initializer("if", mask).Initializer("g", bias).Initializer("g_s", Array::FromFloats({}, {0.02f * 0.01f}));
+      m.Initializer("p_s", Array::FromFloats({}, {1.f / 256})).Initializer("p_z", Zero(DType::kUint8, 0));
+      m.Initializer("flat", IntList({54, 9})).Node("Reshape", {"x", "flat"}, {"rows"});
+      return m;
+    };
+    ModelBuilder bytes = base(), pairs = base();
+    bytes.Node(c.op, c.inputs, {"y"}, c.attributes).Output("y", DType::kUint8);
+    bytes.proto().mutable_graph()->mutable_node()->rbegin()->set_domain("com.microsoft");
+    for (const auto& [from, to, of] : std::vector<std::array<std::string, 3>>{
+             {"x", "xf", "x"}, {"x", "xc", "c"}, {"rows", "rf", "x"}, {"v", "vf", "v"}})
+      pairs.Node("DequantizeLinear", {from, of + "_s", of + "_z"}, {to});
+    pairs.Node("DequantizeLinear", {"g", "g_s"}, {"gf"}).Node(c.plain, c.plain_inputs, {"yf"}, c.plain_attributes);
+    pairs.Node("QuantizeLinear", {"yf", softmax ? "p_s" : "y_s", softmax ? "p_z" : "y_z"}, {"y"})
+        .Output("y", DType::kUint8);
+    const auto network = bytes.Import(), plain = pairs.Import();
+    ASSERT_TRUE(network.ok() && plain.ok()) << network.status() << plain.status();
+    const std::vector<Array> inputs = {RandomBytes(DType::kUint8, {1, 6, 9, 9}, 7)};
+    const auto got = EvaluateNetwork(*network, inputs), want = EvaluateNetwork(*plain, inputs);
+    ASSERT_TRUE(got.ok() && want.ok()) << got.status() << want.status();
+    ASSERT_EQ((*got)[0].shape, (*want)[0].shape);
+    int64_t differ = 0;
+    for (int64_t i = 0; i < (*want)[0].elements(); ++i) {
+      EXPECT_LE(std::abs((*got)[0].int_at(i) - (*want)[0].int_at(i)), 1) << i;
+      differ += (*got)[0].int_at(i) != (*want)[0].int_at(i);
+    }
+    EXPECT_LE(differ, (*want)[0].elements() / 20);
+  }
 }
 
 // Near the same network with the weights that its integers stand for.

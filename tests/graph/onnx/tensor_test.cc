@@ -58,6 +58,7 @@ TEST_F(Tensors, OfNarrowTypesBecomeWider) {
            {17, std::string("\x38\x7e\x81", 3), {1, 448, -0.001953125}},  // e4m3fn: 2^0, 1.75 * 2^8, -2^-9
            {19, std::string("\x3c\x7b\xfc", 3), {1, 57344, -HUGE_VAL}},   // e5m2: 2^0, 1.75 * 2^15, -infinity
            {22, std::string("\x7f\x08", 2), {-1, 7, -8}},                 // int4
+           {24, std::string("\x7f\x82\x00", 3), {1, 8, 0x1p-127}},        // e8m0: powers of two
            {21, std::string("\x7f\x08", 2), {15, 7, 8}},                  // uint4
            {4, std::string("\xff\xff\x01\x00", 4), {65535, 1}},           // uint16
            {5, std::string("\xff\xff\x01\x00", 4), {-1, 1}}}) {           // int16

@@ -83,7 +83,7 @@ ImportValue Composer::Cast(const ImportValue& x, DType dtype) {
 void Composer::Set(int i, const ImportValue& value) {
   if (!status_.ok()) return;
   // A constant may have many names; another tensor has one, so what has one already gets another through an identity.
-  if (value->value) {
+  if (value->value || !value->is_tensor()) {
     node_.Set(i, std::make_shared<ImportedTensor>(*value));
   } else if (unnamed_.erase(value.get()) > 0) {
     node_.Set(i, value);
@@ -91,6 +91,22 @@ void Composer::Set(int i, const ImportValue& value) {
     unnamed_.erase(copy.get());
     node_.Set(i, copy);
   }
+}
+
+void HandOn(Composer& c, int result, const ImportValue& value, const std::string& narrow) {
+  if (!c.ok()) return;
+  // A constant may have many names, and what is no tensor too.
+  if (value->value || !value->is_tensor()) {
+    ImportValue copy = std::make_shared<ImportedTensor>(*value);
+    copy->id = -1;
+    copy->narrow = narrow;
+    c.Set(result, copy);
+    return;
+  }
+  ImportValue copy = c.Op("identity", {value});
+  copy->narrow = narrow;
+  copy->found = value->found;
+  c.Set(result, copy);
 }
 
 }  // namespace diapason::onnx_rules

@@ -76,4 +76,8 @@ class Composer {
   std::set<const ImportedTensor*> unnamed_;  // made here and not yet a result
 };
 
+// A result of a body, or an element of a sequence, as result `result` of the node; `narrow` is its
+// ImportedTensor::narrow.
+void HandOn(Composer& c, int result, const ImportValue& value, const std::string& narrow);
+
 }  // namespace diapason::onnx_rules

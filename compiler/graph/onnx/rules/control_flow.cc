@@ -23,21 +23,6 @@ absl::StatusOr<bool> KnownCondition(const ImportValue& condition, const std::str
       "the input it depends on as a constant"));
 }
 
-// A result of a body as that of the node. A constant may have many names.
-void Hand(Composer& c, int result, const ImportValue& value, const std::string& narrow) {
-  if (value->value) {
-    ImportValue copy = std::make_shared<ImportedTensor>(*value);
-    copy->id = -1;
-    copy->narrow = narrow;
-    c.Set(result, copy);
-    return;
-  }
-  ImportValue copy = c.Op("identity", {value});
-  copy->narrow = narrow;
-  copy->found = value->found;
-  c.Set(result, copy);
-}
-
 absl::Status If(NodeImporter& node) {
   Composer c(node);
   ASSIGN_OR_RETURN(ImportValue condition, node.Input(0));
@@ -48,7 +33,7 @@ absl::Status If(NodeImporter& node) {
   if (results.size() < node.node().outputs.size())
     return absl::InvalidArgumentError("a branch has fewer results than the node");
   for (size_t i = 0; i < node.node().outputs.size(); ++i) {
-    if (node.IsRead(static_cast<int>(i))) Hand(c, static_cast<int>(i), results[i], results[i]->narrow);
+    if (node.IsRead(static_cast<int>(i))) HandOn(c, static_cast<int>(i), results[i], results[i]->narrow);
   }
   return c.status();
 }
@@ -89,16 +74,19 @@ absl::Status FinishLoop(NodeImporter& node, Composer& c, const std::vector<Impor
     int result = static_cast<int>(i);
     if (!node.IsRead(result)) continue;
     if (i < carried.size()) {
-      Hand(c, result, carried[i], carried[i]->narrow);
+      HandOn(c, result, carried[i], carried[i]->narrow);
       continue;
     }
     size_t k = i - carried.size();
     if (k >= stacked.size()) return absl::InvalidArgumentError("its body has fewer results than the node");
     if (stacked[k].empty())
       return absl::InvalidArgumentError("it makes no step, so that a result would be empty, which is not supported");
-    for (const ImportValue& step : stacked[k]) RETURN_IF_ERROR(LoseFoundRows(*step, node));
+    for (const ImportValue& step : stacked[k]) {
+      if (!step->is_tensor()) return absl::InvalidArgumentError("its body hands out a sequence for each step");
+      RETURN_IF_ERROR(LoseFoundRows(*step, node));
+    }
     ImportValue all = Stacked(c, stacked[k], k < axes.size() ? axes[k] : 0);
-    Hand(c, result, all, stacked[k][0]->narrow);
+    HandOn(c, result, all, stacked[k][0]->narrow);
   }
   return c.status();
 }
@@ -119,7 +107,7 @@ absl::Status Loop(NodeImporter& node) {
   }
   std::vector<ImportValue> carried;
   for (int i = 2; i < node.inputs(); ++i) {
-    ASSIGN_OR_RETURN(ImportValue value, node.Input(i));
+    ASSIGN_OR_RETURN(ImportValue value, node.AnyInput(i));
     carried.push_back(value);
   }
   if (body->outputs.size() < carried.size() + 1) return absl::InvalidArgumentError("its body has too few results");

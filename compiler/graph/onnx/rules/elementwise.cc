@@ -76,6 +76,11 @@ const char* OurName(const std::string& op) {
 }
 
 absl::Status ImportUnary(NodeImporter& node) {
+  if (node.node().op == "Identity" && node.HasInput(0)) {
+    ASSIGN_OR_RETURN(const ImportValue any, node.AnyInput(0));
+    Composer c(node);
+    if (!any->is_tensor()) return c.Finish(any);
+  }
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   Attributes attributes;
   for (const char* name : {"alpha", "beta", "gamma", "lambd", "bias"}) {

@@ -302,7 +302,9 @@ absl::Status Range(NodeImporter& node) {
   double count = step == 0 ? -1 : std::ceil((to - from) / step);
   constexpr double kMost = 1 << 28;
   if (!(count >= -1e18) || count > kMost || step == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("it counts from ", from, " to ", to, " by ", step));
+    return absl::InvalidArgumentError(absl::StrCat("it counts from ", from, " to ", to, " by ", step,
+                                                   ": steps other than 0 and up to ", 1 << 28,
+                                                   " numbers are supported"));
   }
   int64_t n = std::max<int64_t>(static_cast<int64_t>(count), 0);
   DType dtype = start->type.dtype;

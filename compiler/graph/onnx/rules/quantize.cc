@@ -274,6 +274,69 @@ absl::Status QLinearGlobalAveragePool(NodeImporter& node) {
   return c.Finish(Rounded(c, y, zero, zero ? zero->type.dtype : x->type.dtype));
 }
 
+absl::Status QLinearAveragePool(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  if (RankOf(x) != 4 || node.Int("channels_last", 0) != 0)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "images of ", x->type.ToString(), " are not supported: those of 4 dimensions with channels_last=0 are"));
+  const Ints kernel = node.Ints("kernel_shape", {});
+  ASSIGN_OR_RETURN(Attributes attributes, WindowAttributes(node, x, kernel));
+  attributes.Set("kernel", kernel);
+  if (node.Int("count_include_pad", 0) != 0) attributes.Set("count_include_pad", int64_t{1});
+  return FinishQuantized(node, c, c.Op("avg_pool", {Operand(node, c, 0)}, attributes), 3, x->type.dtype);
+}
+
+// Scale and zero point of the result come first, then three inputs of each part.
+absl::Status QLinearConcat(NodeImporter& node) {
+  Composer c(node);
+  std::vector<ImportValue> parts;
+  for (int i = 2; i + 1 < node.inputs(); i += 3) parts.push_back(Operand(node, c, i));
+  if (parts.empty()) return absl::InvalidArgumentError("it has no parts");
+  const int64_t axis = c.Axis(node.Int("axis", 1), parts[0]);
+  return FinishQuantized(node, c, c.Concat(parts, axis), 0, c.Input(2)->type.dtype);
+}
+
+// `opset` is that of the Softmax: before 13 it takes all axes behind its own together.
+absl::Status QLinearSoftmax(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = Operand(node, c, 0);
+  const int64_t axis = c.Axis(node.Int("axis", -1), x);
+  const bool one_axis = node.Int("opset", 13) >= 13 || axis == RankOf(x) - 1;
+  ImportValue y = one_axis
+                      ? c.Op("softmax", {x}, {{"axis", axis}})
+                      : c.Reshape(c.Op("softmax", {c.Op("flatten", {x}, {{"axis", axis}})}, {{"axis", int64_t{-1}}}),
+                                  x->type.shape);
+  return FinishQuantized(node, c, y, 3, c.Input(0)->type.dtype);
+}
+
+absl::Status QLinearWhere(NodeImporter& node) {
+  Composer c(node);
+  return FinishQuantized(node, c, c.Op("where", {c.Input(0), Operand(node, c, 1), Operand(node, c, 4)}), 7,
+                         c.Input(1)->type.dtype);
+}
+
+// A bias counts in units of both factors' scales. Without a scale of its own the result is float32.
+absl::Status QGemm(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(3);
+  if (RankOf(a) != 2 || RankOf(b) != 2)
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrices are supported, not ", a->type.ToString(), " and ", b->type.ToString()));
+  const bool turned = node.Int("transB", 0) != 0;
+  a = Centred(node, c, a, 2, 0);
+  b = Centred(node, c, b, 5, turned ? 0 : 1);
+  if (node.Int("transA", 0) != 0) a = c.Transpose(a, {1, 0});
+  if (turned) b = c.Transpose(b, {1, 0});
+  ImportValue sum = c.Matmul(a, b);
+  if (node.HasInput(6)) sum = c.Add(sum, c.Input(6));
+  ImportValue scales = c.Mul(c.Reshape(c.Input(1), {}), AlongAxis(c, c.Input(4), 2, 1));
+  scales = c.Mul(scales, c.Scalar(node.Float("alpha", 1), scales));
+  if (!node.HasInput(7)) return c.Finish(c.Mul(c.Cast(sum, DType::kFloat32), scales));
+  if (!node.HasInput(8)) return absl::InvalidArgumentError("input 8, the zero point of its result, is missing");
+  return c.Finish(QuantizedProduct(c, sum, scales, c.Reshape(c.Input(7), {}), c.Reshape(c.Input(8), {})));
+}
+
 absl::Status DynamicQuantizeMatMul(NodeImporter& node) {
   Composer c(node);
   ImportValue zero;
@@ -322,7 +385,12 @@ std::vector<OnnxRule> Quantize() {
           {"QLinearConv", QLinearConv},
           {"com.microsoft.QuantizeLinear", QuantizeLinear},
           {"com.microsoft.DequantizeLinear", DequantizeLinear},
+          {"com.microsoft.QGemm", QGemm},
           {"com.microsoft.QLinearAdd", QLinearAdd},
+          {"com.microsoft.QLinearAveragePool", QLinearAveragePool},
+          {"com.microsoft.QLinearConcat", QLinearConcat},
+          {"com.microsoft.QLinearSoftmax", QLinearSoftmax},
+          {"com.microsoft.QLinearWhere", QLinearWhere},
           {"com.microsoft.QLinearMul", QLinearMul},
           {"com.microsoft.QLinearSigmoid", QLinearSigmoid},
           {"com.microsoft.QLinearLeakyRelu", QLinearLeakyRelu},

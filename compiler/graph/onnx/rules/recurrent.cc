@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/quantized.h"
 #include "compiler/graph/onnx/rules/rules.h"
@@ -66,7 +67,10 @@ absl::StatusOr<std::vector<Activation>> ActivationsOf(NodeImporter& node, std::v
     bool plain =
         f.name == "relu" || f.name == "tanh" || f.name == "sigmoid" || f.name == "softsign" || f.name == "softplus";
     if (!plain && kAlpha.count(f.name) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("activation '", name, "' is not known"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("activation '", Printable(name),
+                       "' is not supported: Affine, Elu, HardSigmoid, LeakyRelu, Relu, ScaledTanh, ",
+                       "Sigmoid, Softplus, Softsign, Tanh and ThresholdedRelu are"));
     }
     if (kAlpha.count(f.name) != 0) f.alpha = next_alpha < alphas.size() ? alphas[next_alpha++] : kAlpha.at(f.name);
     if (kBeta.count(f.name) != 0) f.beta = next_beta < betas.size() ? betas[next_beta++] : kBeta.at(f.name);

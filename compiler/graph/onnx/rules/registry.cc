@@ -34,6 +34,7 @@ const std::map<std::string, OnnxRule>& OnnxRules() {
                        onnx_rules::Reduce,
                        onnx_rules::Reshape,
                        onnx_rules::Resize,
+                       onnx_rules::Sequences,
                        onnx_rules::Shape,
                        onnx_rules::Slice,
                        onnx_rules::Softmax}) {
