@@ -126,16 +126,16 @@ class Listener : public ProgressListener {
 
 std::vector<ChoicePoint> ChoicePointsOf(const TuneWork& work, const TuneReport& report) {
   std::vector<ChoicePoint> points;
-  for (size_t b = 0; b < work.boundaries.size(); ++b) {
+  for (size_t b = 0; b < work.choice_points.size(); ++b) {
     ChoicePoint& point = points.emplace_back();
-    point.name = work.boundaries[b].name;
+    point.name = work.choice_points[b].name;
     for (const int tried : work.tried[b]) {
-      const auto& way = work.boundaries[b].ways[tried];
+      const auto& tuned = work.choice_points[b].alternatives[tried];
       ChoicePoint::Alternative& alternative = point.alternatives.emplace_back();
-      alternative.name = way.name;
-      for (const auto& [task, times] : way.tasks) alternative.tasks.push_back(task + 1);
+      alternative.name = tuned.name;
+      for (const auto& [task, times] : tuned.tasks) alternative.tasks.push_back(task + 1);
     }
-    point.best = point.alternatives[report.ways[b]].name;
+    point.best = point.alternatives[report.alternatives[b]].name;
   }
   return points;
 }
