@@ -278,7 +278,7 @@ def sampling(graph):
     boxes = graph.leaf(np.concatenate([corners[:, 0], corners[:, 1]], 1).astype(graph.floats))
     batch = graph.new((rows,), np.int64, 0, x.shape[0] - 1)
     attributes = {"output_height": random.randint(1, 3), "output_width": random.randint(1, 3), "mode": random.choice(("avg", "max"))}
-    attributes["sampling_ratio"] = random.choice((0, 1, 2))
+    attributes["sampling_ratio"] = random.choice((0, 1, 2) if attributes["mode"] == "avg" else (1, 2))
     if graph.opset >= 16:
         attributes["coordinate_transformation_mode"] = random.choice(("half_pixel", "output_half_pixel"))
     return graph.attempt(op, [x, boxes, batch], **attributes)
