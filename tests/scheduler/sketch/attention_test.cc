@@ -354,7 +354,9 @@ TEST(AttentionTest, ExponentialsScaleDifferences) {
           testing::ExpectNestComputes(*lowered, reference, 2e-2);
           for (const KernelFunc& kernel : lowered->kernels) {
             Contains(kernel.body, [](const StmtNode& s) {
-              if (s.kind == StmtKind::kAlloc) EXPECT_NE(s.decl.name, "scaled_");
+              if (s.kind == StmtKind::kAlloc) {
+                EXPECT_NE(s.decl.name, "scaled_");
+              }
               return false;
             });
           }
