@@ -166,8 +166,7 @@ KernelFunc WithFasterLoops(KernelFunc kernel, int64_t vector_bytes) {
   }
   const int64_t rest = SmallestDivisor(body, root->var.get());
   const int64_t copies = rest > 0 && root->extent % rest == 0 ? root->extent / rest : 1;
-  if (copies < 2 || copies > kMostCopies || copies * kMostUnrolled * NodesOf(body) > kMostNodes * kMostUnrolled)
-    return kernel;
+  if (copies < 2 || copies > kMostCopies || copies * NodesOf(body) > kMostNodes) return kernel;
   const Expr remainder = MakeVar(root->var->name + "_r");
   analyzer.Bind(remainder, rest);
   Stmt all = CopyInside(body, [&](const Stmt& stmt) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/schedule/apply_step.h"
+#include "compiler/schedule/invariant.h"
 #include "compiler/tensor/tree_size.h"
 
 // Steps that say where a stage is computed.
@@ -22,12 +23,6 @@ void AddFactors(const Expr& e, std::vector<Expr>* factors) {
   for (const Expr& factor : term->args) AddFactors(factor, factors);
 }
 
-// Of inputs that have one element.
-bool IsNumber(const ScheduledStages& stages, const ExprNode& load) {
-  const Stage& input = stages.at(load.buffer).op;
-  return input.placeholder && input.elements() == 1;
-}
-
 // exp(score - top), or exp(scale * (score - top)) with a scale that is known before the kernel starts.
 struct RelativePower {
   Expr score, top, scale;  // scale: null where there is none
@@ -41,11 +36,8 @@ std::optional<RelativePower> RelativePowerOf(const ScheduledStages& stages, cons
   for (int i : {0, 1}) {
     const Expr &difference = exponent->args[i], &scale = exponent->args[1 - i];
     if (difference->kind != ExprKind::kSub) continue;
-    bool invariant = true;
-    Visit(scale, [&](const ExprNode& e) {
-      invariant &= e.kind != ExprKind::kVar && (e.kind != ExprKind::kLoad || IsNumber(stages, e));
-    });
-    if (invariant) return RelativePower{difference->args[0], difference->args[1], scale};
+    if (IsInvariant(scale, [&](int id) -> const Stage& { return stages.at(id).op; }))
+      return RelativePower{difference->args[0], difference->args[1], scale};
   }
   return std::nullopt;
 }
@@ -160,7 +152,6 @@ absl::Status ApplyCarry(ScheduledStages& stages, const Step& step) {
   else if (stage.op.combiner != Combiner::kMax)
     return BadStep(stage, "what is carried without a maximum is one");
   stage.carry = std::move(carry);
-  // The loop's stage is known first where stages are visited from consumers to producers.
   // The loop's stage is known first where stages are visited from consumers to producers.
   if (step.stage != step.target) stages.MoveBefore(step.stage, step.target);
   return absl::OkStatus();

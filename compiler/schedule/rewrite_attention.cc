@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/schedule/invariant.h"
 #include "compiler/schedule/rewrite_parts.h"
 #include "compiler/schedule/state.h"
 
@@ -27,17 +28,6 @@ bool IsProduct(const Stage& stage) {
 bool IsReadBy(const Expr& load, const Axis& axis) {
   return std::any_of(load->args.begin(), load->args.end(),
                      [&](const Expr& index) { return UsesVar(index, axis.var.get()); });
-}
-
-// Whether an expression has one value for all elements of a stage, known before the kernel starts.
-bool IsInvariant(const ComputeDag& dag, const Expr& e) {
-  bool invariant = true;
-  Visit(e, [&](const ExprNode& node) {
-    if (node.kind == ExprKind::kLoad)
-      invariant &= dag.stage(node.buffer).placeholder && dag.stage(node.buffer).elements() == 1;
-    invariant &= node.kind != ExprKind::kVar;
-  });
-  return invariant;
 }
 
 // Stages that read the one element of another along a dimension read it by their own axis there, if that has one
@@ -163,7 +153,9 @@ class AttentionRewriter {
     if (stage.body->kind != ExprKind::kMul || stage.dtype != DType::kFloat32) return none;
     for (int i : {0, 1}) {
       const Expr &product = stage.body->args[i], &factor = stage.body->args[1 - i];
-      if (product->kind != ExprKind::kLoad || product->buffer != scores_ || !IsInvariant(dag_, factor)) continue;
+      if (product->kind != ExprKind::kLoad || product->buffer != scores_ ||
+          !IsInvariant(factor, [&](int id) -> const Stage& { return dag_.stage(id); }))
+        continue;
       scaled_ = scaled;
       unscaled_ = product;
       maximum_ = maximum;

@@ -8,6 +8,12 @@
 
 namespace diapason {
 
+// Where the factor of scores that nothing else is added to is multiplied.
+enum class ScoreScale : uint8_t {
+  kInScores,     // as the dag has it
+  kInExponents,  // with differences from the maximum
+};
+
 // Two sums of products over one axis each, of which the second reads what is computed from the first (weights w) and an
 // operand that is not:
 //
@@ -22,15 +28,12 @@ namespace diapason {
 // the product (FlashAttention, Dao et al. 2022). So an exponential is computed once, and nobody waits for the sum but
 // the end.
 //
-// InvalidArgument where the dag has another form.
-enum class ScoreScale : uint8_t {
-  kInScores,     // as the dag has it
-  kInExponents,  // below
-};
 // kInExponents: exponentials of scores that only a factor c scales, exp(c S - max(c S)), become exp(|c| (S' - max S'))
 // with S' = sign(c) S, the sign being that of the rows of q, where it is exact. The product's results are then what the
 // maximum is taken of, and scaling a difference costs nothing where exp is a power of two. InvalidArgument where
 // anything else is between scores and exponentials.
+//
+// InvalidArgument where the dag has another form.
 absl::StatusOr<ComputeDag> AttentionRewrite(const ComputeDag& dag, ScoreScale scale = ScoreScale::kInScores);
 
 }  // namespace diapason

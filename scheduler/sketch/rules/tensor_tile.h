@@ -40,7 +40,7 @@ struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied{};    // the stages that products read from shared memory: the columns', and perhaps the rows'
   std::vector<bool> along_k{};  // of factors without low parts: whether k is innermost in each of these
-  bool turned = false;          // the other form of an output has rows and columns the other way
+  bool turned = false;          // rows and columns are those of the usual form exchanged
   bool rows_copied() const { return copied.size() > 1; }
   bool has_parts() const { return along_k.empty(); }
 };
