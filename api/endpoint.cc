@@ -26,9 +26,10 @@ absl::StatusOr<std::shared_ptr<const ClientCredentials>> CredentialsFor(const st
   return credentials;
 }
 
-absl::StatusOr<std::unique_ptr<ServiceClient>> ConnectService(const Endpoint& service) {
+absl::StatusOr<std::unique_ptr<ServiceClient>> ConnectService(const Endpoint& service, double patience) {
   ServiceClientOptions options;
   ASSIGN_OR_RETURN(options.credentials, CredentialsFor("--service", service));
+  options.give_up_seconds = patience;
   return ServiceClient::Connect(service.address, options);
 }
 

@@ -15,7 +15,8 @@ namespace diapason::api {
 // ("--service"); other errors: of certificates and tokens.
 absl::StatusOr<std::shared_ptr<const ClientCredentials>> CredentialsFor(const std::string& flag,
                                                                         const Endpoint& endpoint);
-// A service (`--service`). Errors as CredentialsFor and ServiceClient::Connect.
-absl::StatusOr<std::unique_ptr<ServiceClient>> ConnectService(const Endpoint& service);
+// A service (`--service`); `patience`: ServiceClientOptions::give_up_seconds. Errors as CredentialsFor and
+// ServiceClient::Connect.
+absl::StatusOr<std::unique_ptr<ServiceClient>> ConnectService(const Endpoint& service, double patience = 0);
 
 }  // namespace diapason::api

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "service/records.h"
 #include "service/tune_spec.h"
 
@@ -135,12 +136,24 @@ absl::StatusOr<std::optional<Record>> History::Best(const std::string& workload,
 
 absl::StatusOr<HistorySummary> History::Summary() {
   ASSIGN_OR_RETURN(const HistoryInfo info, impl_->history->Info());
-  HistorySummary summary{
-      impl_->history->path(), info.schema_version, info.bytes, info.records, info.failed, info.runs, {}, {}};
-  for (const HistoryInfo::Network& network : info.networks) summary.networks.push_back(network.name);
-  for (const HistoryInfo::Device& device : info.devices) {
-    if (summary.devices.empty() || summary.devices.back() != device.model) summary.devices.push_back(device.model);
+  HistorySummary summary;
+  summary.path = HistoryName(impl_->history->path());
+  summary.schema_version = info.schema_version;
+  summary.file_bytes = info.bytes;
+  summary.record_count = info.records;
+  summary.failed = info.failed;
+  summary.runs = info.runs;
+  summary.first_at = info.first_at;
+  summary.last_at = info.last_at;
+  summary.errors = info.errors;
+  for (const HistoryInfo::Workload& w : info.workloads) {
+    HistorySummary::Workload workload{w.workload_key, w.task_name, w.target,   w.device_model,
+                                      w.records,      w.failed,    w.verified, {}};
+    if (w.best_seconds.has_value()) workload.best_us = *w.best_seconds * 1e6;
+    summary.workloads.push_back(std::move(workload));
   }
+  for (const HistoryInfo::Device& d : info.devices) summary.devices.push_back({d.model, d.uuid, d.records});
+  for (const HistoryInfo::Network& n : info.networks) summary.networks.push_back({n.name, n.tasks});
   return summary;
 }
 

@@ -12,7 +12,7 @@
 namespace diapason::api {
 namespace {
 
-absl::Status CheckOptions(const TuneOptions& options) {
+absl::Status CheckValues(const TuneOptions& options) {
   const auto refuse = [](const std::string& what, const auto& value, const std::string& wanted) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, "; give ", wanted));
   };
@@ -39,7 +39,7 @@ absl::Status CheckOptions(const TuneOptions& options) {
 }  // namespace
 
 absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckValues(options));
   TuneSpec spec;
   spec.model = options.model.source;
   ASSIGN_OR_RETURN(spec.options, ModelOptionsOf(options.model));
@@ -72,5 +72,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
   spec.no_check = !options.check;
   return spec;
 }
+
+absl::Status CheckOptions(const TuneOptions& options) { return SpecOf(options).status(); }
 
 }  // namespace diapason::api

@@ -1,13 +1,17 @@
 // diapason explain: a record of a history, or a candidate of a task, in readable form.
+#include "diapason/explain.h"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <ostream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -16,11 +20,9 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/document.h"
-#include "cli/explain_task.h"
 #include "cli/explanation.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "db/history.h"
 
 namespace diapason {
 namespace {
@@ -34,31 +36,27 @@ constexpr const char* kParts[] = {"computation", "rewrite",  "sketches", "config
 struct ExplainFlags {
   ModelFlags model;
   ImportFlags import;
-  CandidateChoice choice;
+  api::CandidateChoice choice;
+  std::vector<std::string> parameters;  // NAME=VALUE
   std::string history;
   int64_t record = 0;
   std::vector<std::string> show;  // empty: all
   bool json = false;
 };
 
-void PrintMeasured(std::ostream& out, const Explanation& e) {
-  const TuningRecord& record = e.record;
-  if (const Timing* timing = record.timing()) {
-    const double median = MedianSeconds(*timing);
-    out << "measured   median " << Duration(median) << " of " << Count(timing->samples.size(), "sample") << " of "
-        << timing->number << (timing->number == 1 ? " launch" : " launches")
-        << (timing->stopped_early ? ", stopped early" : "") << "\n"
-        << "speed      " << Digits(e.dag.flops() / median / 1e9) << " GFLOP/s\n";
-  } else {
-    out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage)
-        << ": " << record.error()->text << "\n";
+void PrintMeasured(std::ostream& out, const api::Explanation& e) {
+  if (e.measured.has_value()) {
+    const int64_t runs = e.measured->runs_per_sample;
+    out << "measured   median " << Duration(e.measured->median_us * 1e-6) << " of "
+        << Count(e.measured->samples_us.size(), "sample") << " of " << runs << (runs == 1 ? " launch" : " launches")
+        << (e.measured->stopped_early ? ", stopped early" : "") << "\n"
+        << "speed      " << Digits(e.measured->gflops_per_s) << " GFLOP/s\n";
+  } else if (e.failed.has_value()) {
+    out << "failed     " << e.failed->kind << " at stage " << e.failed->stage << ": " << e.failed->text << "\n";
   }
-  if (e.analytic_seconds.has_value()) out << "analytic   " << Duration(*e.analytic_seconds) << "\n";
-  if (record.predicted.has_value()) {
-    out << "predicted  " << Duration(*record.predicted) << " when it was chosen\n";
-  }
-  out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text)
-      << "\n";
+  if (e.analytic_us.has_value()) out << "analytic   " << Duration(*e.analytic_us * 1e-6) << "\n";
+  if (e.predicted_us.has_value()) out << "predicted  " << Duration(*e.predicted_us * 1e-6) << " when it was chosen\n";
+  out << "verified   " << e.verification << (e.verification_text.empty() ? "" : ": " + e.verification_text) << "\n";
 }
 
 // What the number stands for: features of large quantities are logarithms, log2(1 + x).
@@ -69,32 +67,30 @@ void PrintFeature(std::ostream& out, absl::string_view name, double value) {
 
 // Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Parameters are
 // left out: they were printed before.
-void PrintFeatures(std::ostream& out, const Explanation& e) {
+void PrintFeatures(std::ostream& out, const api::Explanation& e) {
   out << "features (those that are not 0)\n";
   for (const std::string& of : {std::string("all: "), std::string("slowest: "), std::string("second: ")})
     for (const auto& [name, value] : e.features)
       if (value != 0 && absl::StartsWith(name, of)) PrintFeature(out, name, value);
 }
 
-void PrintHead(std::ostream& out, const Explanation& e) {
-  const TuningRecord& record = e.record;
-  if (record.id > 0)
-    out << "record     " << record.id << ", trial " << record.trial << " of " << record.task_name << "\n";
-  if (record.id == 0) out << "task       " << record.task_name << "\n";
-  out << "workload   " << record.workload_key << "\n"
-      << "target     " << record.target << (record.device_model.empty() ? "" : " on " + record.device_model) << "\n"
-      << "sketch     " << e.schedule.sketch << ", algorithm " << e.schedule.rewrite.ToString() << "\n";
-  for (const Explanation::Share& one : e.shares)
+void PrintHead(std::ostream& out, const api::Explanation& e) {
+  if (e.record > 0) out << "record     " << e.record << ", trial " << e.trial << " of " << e.task << "\n";
+  if (e.record == 0) out << "task       " << e.task << "\n";
+  out << "workload   " << e.workload << "\n"
+      << "target     " << e.target << (e.device.empty() ? "" : " on " + e.device) << "\n"
+      << "sketch     " << e.sketch << ", algorithm " << e.algorithm << "\n";
+  for (const api::Explanation::Share& one : e.shares)
     out << "share      "
         << absl::StrFormat("%.1f%% of %s, which has the task %g times\n", 100 * one.share, one.network, one.count);
-  if (record.id > 0) {
+  if (e.record > 0) {
     PrintMeasured(out, e);
-  } else if (e.analytic_seconds.has_value()) {
-    out << "analytic   " << Duration(*e.analytic_seconds) << "\n";
+  } else if (e.analytic_us.has_value()) {
+    out << "analytic   " << Duration(*e.analytic_us * 1e-6) << "\n";
   }
 }
 
-void PrintText(std::ostream& out, const Explanation& e, const std::vector<std::string>& show) {
+void PrintText(std::ostream& out, const api::Explanation& e, const std::vector<std::string>& show) {
   const auto shown = [&](const char* part) {
     return show.empty() || std::find(show.begin(), show.end(), part) != show.end();
   };
@@ -113,8 +109,8 @@ void PrintText(std::ostream& out, const Explanation& e, const std::vector<std::s
     gap = "\n";
   };
   std::string sketches, configuration;
-  for (const auto& [name, seconds] : e.sketches)
-    absl::StrAppendFormat(&sketches, "  %-40s %s\n", name, Duration(seconds));
+  for (const auto& [name, time_us] : e.sketch_times)
+    absl::StrAppendFormat(&sketches, "  %-40s %s\n", name, Duration(time_us * 1e-6));
   for (const auto& [name, value] : e.configuration) absl::StrAppend(&configuration, "  ", name, " = ", value, "\n");
   part("computation", e.computation);
   part("rewrite", e.rewrite);
@@ -130,24 +126,38 @@ void PrintText(std::ostream& out, const Explanation& e, const std::vector<std::s
   part("source", e.source);
 }
 
-absl::StatusOr<Explanation> ExplanationOf(const ExplainFlags& flags, Session& session) {
+absl::StatusOr<std::map<std::string, int32_t>> ParseParameters(const std::vector<std::string>& texts) {
+  std::map<std::string, int32_t> values;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    int32_t value = 0;
+    if (equals == std::string::npos || equals == 0 || !absl::SimpleAtoi(text.substr(equals + 1), &value))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--parameter ", text, " is not understood; write NAME=VALUE with a whole number"));
+    values[text.substr(0, equals)] = value;
+  }
+  return values;
+}
+
+absl::StatusOr<api::Explanation> ExplanationOf(const ExplainFlags& flags, Session& session) {
   if (!flags.model.model.empty()) {
     if (flags.record > 0) return absl::InvalidArgumentError("give either MODEL or --record, not both");
     if (flags.choice.target.empty() || flags.choice.task.empty())
       return absl::InvalidArgumentError(
           "a candidate of MODEL needs --target and --task; `diapason tasks` lists the tasks");
     ASSIGN_OR_RETURN(const api::Model model, ModelOf(flags.model, flags.import, ""));
-    return ExplainTask(model, flags.choice, HooksOf(session));
+    api::CandidateChoice choice = flags.choice;
+    ASSIGN_OR_RETURN(choice.parameters, ParseParameters(flags.parameters));
+    return api::ExplainCandidate(model, choice, HooksOf(session));
   }
   if (flags.history.empty() || flags.record == 0)
     return absl::InvalidArgumentError(
         "give --history and --record, as `diapason query` shows it, or MODEL with --target and --task");
-  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
-  return ExplainRecord(*history, flags.record);
+  return api::ExplainRecord(flags.history, flags.record);
 }
 
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const Explanation explanation, ExplanationOf(flags, session));
+  ASSIGN_OR_RETURN(const api::Explanation explanation, ExplanationOf(flags, session));
   if (flags.json) {
     WriteDocument(session.out, {"explanation", 2}, ExplanationJson(explanation));
   } else {
@@ -181,7 +191,7 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
   command->add_option("--sketch", flags->choice.sketch, "Sketch of the task (default: that of the fallback schedule)")
       ->type_name("NAME");
   command
-      ->add_option("--parameter", flags->choice.parameters,
+      ->add_option("--parameter", flags->parameters,
                    "Value of a tunable parameter of the sketch (default: the sketch's own); may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

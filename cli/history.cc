@@ -1,5 +1,5 @@
 // diapason history: statistics, integrity, export, import, copies and pruning of a history.
-#include "db/history.h"
+#include "diapason/history.h"
 
 #include <CLI/CLI.hpp>
 #include <ctime>
@@ -10,23 +10,14 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
-#include "api/version.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/action.h"
 #include "cli/command.h"
-#include "cli/compiler_hooks.h"
 #include "cli/document.h"
 #include "cli/flags.h"
-#include "cli/parameter_names.h"
 #include "cli/table.h"
-#include "db/copy.h"
 #include "db/history_name.h"
-#include "db/integrity.h"
-#include "db/json_lines.h"
-#include "db/prune.h"
-#include "db/t4_export.h"
-#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -49,25 +40,25 @@ std::string TimeText(int64_t nanoseconds) {
   return text;
 }
 
-Json InfoJson(const HistoryInfo& info) {
+Json InfoJson(const api::HistorySummary& info) {
   Json errors = Json::object(), workloads = Json::array(), devices = Json::array(), networks = Json::array();
   for (const auto& [kind, count] : info.errors) errors[kind] = count;
   for (const auto& w : info.workloads) {
-    workloads.push_back({{"workload", w.workload_key},
-                         {"task", w.task_name},
+    workloads.push_back({{"workload", w.workload},
+                         {"task", w.task},
                          {"target", w.target},
-                         {"device", w.device_model},
-                         {"record_count", w.records},
+                         {"device", w.device},
+                         {"record_count", w.record_count},
                          {"failed", w.failed},
-                         {"verified_count", w.verified},
-                         {"best_us", w.best_seconds ? Json(*w.best_seconds * 1e6) : Json(nullptr)}});
+                         {"verified_count", w.verified_count},
+                         {"best_us", w.best_us ? Json(*w.best_us) : Json(nullptr)}});
   }
   for (const auto& d : info.devices)
-    devices.push_back({{"device", d.model}, {"uuid", d.uuid}, {"record_count", d.records}});
-  for (const auto& n : info.networks) networks.push_back({{"network", n.name}, {"task_count", n.tasks}});
+    devices.push_back({{"device", d.device}, {"uuid", d.uuid}, {"record_count", d.record_count}});
+  for (const auto& n : info.networks) networks.push_back({{"network", n.network}, {"task_count", n.task_count}});
   return {{"schema_version", info.schema_version},
-          {"file_bytes", info.bytes},
-          {"record_count", info.records},
+          {"file_bytes", info.file_bytes},
+          {"record_count", info.record_count},
           {"failed", info.failed},
           {"runs", info.runs},
           {"first_at", Instant(info.first_at)},
@@ -78,30 +69,30 @@ Json InfoJson(const HistoryInfo& info) {
           {"networks", networks}};
 }
 
-void PrintInfo(std::ostream& out, const HistoryInfo& info) {
-  out << Count(info.records, "record") << " (" << info.failed << " failed) of " << Count(info.runs, "run") << ", "
-      << Bytes(info.bytes) << ", schema " << info.schema_version << "\n"
+void PrintInfo(std::ostream& out, const api::HistorySummary& info) {
+  out << Count(info.record_count, "record") << " (" << info.failed << " failed) of " << Count(info.runs, "run") << ", "
+      << Bytes(info.file_bytes) << ", schema " << info.schema_version << "\n"
       << "from " << TimeText(info.first_at) << " to " << TimeText(info.last_at) << "\n";
   for (const auto& device : info.devices) {
-    out << "device   " << device.model << (device.uuid.empty() ? "" : " " + device.uuid) << ": "
-        << Count(device.records, "record") << "\n";
+    out << "device   " << device.device << (device.uuid.empty() ? "" : " " + device.uuid) << ": "
+        << Count(device.record_count, "record") << "\n";
   }
   for (const auto& network : info.networks)
-    out << "network  " << network.name << ": " << Count(network.tasks, "task") << "\n";
+    out << "network  " << network.network << ": " << Count(network.task_count, "task") << "\n";
   for (const auto& [kind, count] : info.errors) out << "error    " << kind << ": " << count << "\n";
   if (info.workloads.empty()) return;
   TextTable table(
       {{"task"}, {"records", true}, {"failed", true}, {"verified", true}, {"best us", true}, {"target"}, {"workload"}});
   for (const auto& w : info.workloads) {
-    table.AddRow({w.task_name, absl::StrCat(w.records), absl::StrCat(w.failed), absl::StrCat(w.verified),
-                  Digits(w.best_seconds.value_or(0) * 1e6), w.target, w.workload_key});
+    table.AddRow({w.task, absl::StrCat(w.record_count), absl::StrCat(w.failed), absl::StrCat(w.verified_count),
+                  Digits(w.best_us.value_or(0)), w.target, w.workload});
   }
   out << "\n" << table.ToString();
 }
 
 absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
-  ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::History> history, api::History::Open(flags.history));
+  ASSIGN_OR_RETURN(const api::HistorySummary info, history->Summary());
   if (flags.json) {
     WriteDocument(session.out, {"history_info", 2}, InfoJson(info));
   } else {
@@ -111,13 +102,13 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
 }
 
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const CheckReport report, CheckHistory(flags.history, CompilerHooks()));
+  ASSIGN_OR_RETURN(const api::HistoryProblems report, api::CheckHistory(flags.history));
   if (flags.json) {
     WriteDocument(session.out, {"history_check", 2},
-                  {{"ok", report.ok()}, {"record_count", report.records}, {"problems", report.problems}});
+                  {{"ok", report.ok()}, {"record_count", report.record_count}, {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
-    if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
+    if (report.ok()) session.out << "ok, " << Count(report.record_count, "record") << "\n";
   }
   if (report.ok()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(HistoryName(flags.history), " has ", Count(report.problems.size(), "problem"),
@@ -126,35 +117,12 @@ absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
                                           " --skip-damaged --out good.jsonl` and import that into a new file"));
 }
 
-absl::StatusOr<RecordFilter> FilterOf(const HistoryFlags& flags) {
-  RecordFilter filter;
-  filter.workload = flags.workload;
-  if (!flags.model.empty()) filter.network = NetworkName(flags.model);
-  if (!flags.target.empty()) {
-    ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
-    filter.target = target.ToString();
-  }
-  return filter;
-}
-
-absl::StatusOr<ExportReport> Export(History& history, const std::string& format, ExportOptions options,
-                                    std::ostream& to) {
-  ParameterNames names;
-  const auto names_of = [&](const TuningRecord& record) { return names.Of(record); };
-  if (format == kT4) return ExportT4(history, to, {options, names_of});
-  options.program = absl::StrCat("diapason ", kVersion);
-  options.names = names_of;
-  return ExportJson(history, to, options);
-}
-
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {
-  HistoryOptions how;
-  how.allow_damage = flags.skip_damaged;
-  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly, how));
-  ExportOptions options;
+  api::HistoryExport options;
+  options.format = flags.format;
+  options.records = {flags.target, flags.workload, "", flags.model};
   options.skip_damaged = flags.skip_damaged;
   options.with_host = flags.with_host;
-  ASSIGN_OR_RETURN(options.filter, FilterOf(flags));
   std::ofstream file;
   if (!flags.out.empty()) {
     file.open(flags.out, std::ios::binary | std::ios::trunc);
@@ -162,7 +130,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
       return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
   }
   std::ostream& to = flags.out.empty() ? session.out : file;
-  const absl::StatusOr<ExportReport> report = Export(*history, flags.format, options, to);
+  const absl::StatusOr<api::ExportedRecords> report = api::ExportHistory(flags.history, options, to);
   if (flags.out.empty() && !session.out) return absl::OkStatus();  // RunCli says so, unless it is a pipe without reader
   RETURN_IF_ERROR(report.status());
   to.flush();
@@ -173,9 +141,9 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
     WriteDocument(session.out, {"history_export", 2},
-                  {{"record_count", report->records}, {"damaged", report->damaged}});
+                  {{"record_count", report->record_count}, {"damaged", report->damaged}});
   } else {
-    session.out << "exported " << Count(report->records, "record") << " to " << flags.out << "\n";
+    session.out << "exported " << Count(report->record_count, "record") << " to " << flags.out << "\n";
   }
   return absl::OkStatus();
 }
@@ -191,12 +159,10 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
   } else if (session.environment.in == nullptr) {
     return absl::InvalidArgumentError("there is no input; name the file to import behind the history");
   }
-  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kCreate));
-  ImportOptions options;
-  options.skip_damaged = flags.skip_damaged;
   std::istream& from = from_file ? file : *session.environment.in;
-  ASSIGN_OR_RETURN(const ImportReport report,
-                   ImportJson(*history, from, from_file ? flags.file : "standard input", options));
+  ASSIGN_OR_RETURN(
+      const api::ImportedRecords report,
+      api::ImportHistory(flags.history, from, from_file ? flags.file : "standard input", flags.skip_damaged));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
     WriteDocument(session.out, {"history_import", 1},
@@ -212,25 +178,22 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
 }
 
 absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const auto from, History::Open(flags.history, HistoryMode::kReadOnly));
-  ASSIGN_OR_RETURN(const auto to, History::Open(flags.to, HistoryMode::kCreate));
-  ASSIGN_OR_RETURN(const CopyReport report, CopyHistory(*from, *to));
+  ASSIGN_OR_RETURN(const api::CopiedRecords report, api::CopyHistory(flags.history, flags.to));
   if (flags.json) {
     WriteDocument(session.out, {"history_copy", 1},
-                  {{"added", report.records.added},
-                   {"known", report.records.known},
-                   {"updated", report.records.updated},
+                  {{"added", report.added},
+                   {"known", report.known},
+                   {"updated", report.updated},
                    {"latencies", report.latencies}});
   } else {
-    session.out << "copied " << Count(report.records.added, "record") << " to " << HistoryName(flags.to) << "; "
-                << report.records.known << " were there already\n";
+    session.out << "copied " << Count(report.added, "record") << " to " << HistoryName(flags.to) << "; " << report.known
+                << " were there already\n";
   }
   return absl::OkStatus();
 }
 
 absl::Status RunPrune(const HistoryFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
-  ASSIGN_OR_RETURN(const PruneReport report, PruneHistory(*history, flags.keep, flags.out));
+  ASSIGN_OR_RETURN(const api::PrunedRecords report, api::PruneHistory(flags.history, flags.keep, flags.out));
   if (flags.json) {
     WriteDocument(session.out, {"history_prune", 1},
                   {{"kept", report.kept},

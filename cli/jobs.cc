@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "api/tune_spec.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -20,13 +19,13 @@
 #include "cli/interrupt.h"
 #include "cli/launch_flags.h"
 #include "cli/progress.h"
+#include "cli/progress_snapshot.h"
 #include "cli/service_flags.h"
 #include "cli/service_json.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/waiting.h"
-#include "diapason/v1/tuning.pb.h"
-#include "service/service_client.h"
+#include "diapason/service.h"
 #include "service/worker_pool.h"
 #include "worker/fleet_status.h"
 
@@ -34,6 +33,8 @@ namespace diapason {
 namespace {
 
 constexpr DocumentSchema kJobSchema{"job", 2};
+// States of jobs.
+constexpr char kQueued[] = "queued", kRunning[] = "running", kFailed[] = "failed", kCancelled[] = "cancelled";
 
 struct JobFlags {
   std::string service;
@@ -51,11 +52,8 @@ struct SubmitFlags {
   bool wait = false;
 };
 
-absl::StatusOr<std::unique_ptr<ServiceClient>> Connect(const JobFlags& flags) {
-  ServiceClientOptions options;
-  ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
-  options.give_up_seconds = flags.give_up;
-  return ServiceClient::Connect(flags.service, options);
+absl::StatusOr<std::unique_ptr<api::Service>> Connect(const JobFlags& flags) {
+  return api::Service::Connect(EndpointOf(flags.service, flags.security), flags.give_up);
 }
 
 std::string LocalTimeText(int64_t nanos) {
@@ -68,45 +66,14 @@ std::string LocalTimeText(int64_t nanos) {
   return text;
 }
 
-std::string NetworkCheckText(const v1::NetworkCheckOutcome& check) {
-  if (check.latency_us() <= 0) return check.text();
-  return absl::StrCat(check.text(), "\nmeasured latency ", Duration(check.latency_us() * 1e-6));
-}
-
-ProgressSnapshot SnapshotOf(const v1::Job& job) {
-  const v1::JobProgress& p = job.progress();
-  ProgressSnapshot s;
-  s.elapsed_s = p.seconds();
-  s.trials = p.trials();
-  s.measured = p.measured();
-  s.failed = p.failed();
-  if (job.spec().trials() > 0) s.trial_limit = job.spec().trials();
-  if (job.spec().seconds() > 0) s.seconds_limit = job.spec().seconds();
-  if (!s.trial_limit.has_value() && !s.seconds_limit.has_value()) s.trial_limit = kDefaultTrials;
-  s.searched = p.searched();
-  s.built = p.built();
-  s.run = p.run();
-  s.current_task = p.current_task();
-  for (const auto& [kind, count] : p.errors()) s.errors.emplace_back(kind, count);
-  s.total_seconds = (p.has_estimated_us() ? p.estimated_us() : p.expected_us()) * 1e-6;
-  for (const v1::TaskProgress& task : p.tasks()) {
-    ProgressSnapshot::Task row;
-    row.id = task.id();
-    row.name = task.name();
-    row.count = task.weight();
-    row.trials = task.trials();
-    row.tuned = task.tuned();
-    if (task.has_best_us()) row.best_seconds = task.best_us() * 1e-6;
-    if (task.has_fallback_us()) row.fallback_seconds = task.fallback_us() * 1e-6;
-    row.expected_seconds = task.expected_us() * 1e-6;
-    s.tasks.push_back(std::move(row));
-  }
-  return s;
+std::string NetworkCheckText(const api::JobCheck& check) {
+  if (!check.latency_us.has_value()) return check.text;
+  return absl::StrCat(check.text, "\nmeasured latency ", Duration(*check.latency_us * 1e-6));
 }
 
 // The workers of --launch for a job, until this is gone; *used_up becomes true when none is left. A command about the
 // same job finds them again, on whatever host.
-absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const ServiceClient& client, const JobFlags& flags,
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const api::Service& client, const JobFlags& flags,
                                                        std::atomic<bool>* used_up) {
   if (!flags.launch.given()) return nullptr;
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--service", client.tracker(), flags.security));
@@ -119,13 +86,11 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const Servic
 }
 
 // How a job ended, as the exit of the command that followed it.
-absl::Status EndOf(const v1::Job& job) {
-  if (job.state() == v1::JOB_STATE_FAILED) {
-    return absl::UnknownError(absl::StrCat("job ", job.id(), " failed: ", job.text()));
-  }
-  if (job.state() == v1::JOB_STATE_CANCELLED) {
+absl::Status EndOf(const api::Job& job) {
+  if (job.state == kFailed) return absl::UnknownError(absl::StrCat("job ", job.id, " failed: ", job.text));
+  if (job.state == kCancelled) {
     return absl::UnknownError(
-        absl::StrCat("job ", job.id(), " was cancelled; `diapason jobs resume ", job.id(), "` resumes it"));
+        absl::StrCat("job ", job.id, " was cancelled; `diapason jobs resume ", job.id, "` resumes it"));
   }
   return absl::OkStatus();
 }
@@ -133,14 +98,15 @@ absl::Status EndOf(const v1::Job& job) {
 // Tells once in a while why a job does not get on.
 class WaitingTeller {
  public:
-  WaitingTeller(ServiceClient& client, const JobFlags& flags, Session& session)
+  WaitingTeller(api::Service& client, const JobFlags& flags, Session& session)
       : client_(client), flags_(flags), session_(session) {}
 
   // After a while without a new measurement. A sentence is repeated only after another one.
-  void Look(const v1::Job& job) {
+  void Look(const api::Job& job) {
     const auto now = std::chrono::steady_clock::now();
-    if (job.progress().measured() != measured_) {
-      measured_ = job.progress().measured();
+    const int64_t measured = job.progress.has_value() ? job.progress->measured : 0;
+    if (measured != measured_) {
+      measured_ = measured;
       since_ = now;
       told_.clear();
     }
@@ -155,17 +121,11 @@ class WaitingTeller {
   static constexpr std::chrono::seconds kPatience{3};
 
   // What cannot be asked (a token without that right, an old service) is not known.
-  std::optional<std::string> Ask(const v1::Job& job) {
-    const v1::TuneSpec& spec = job.spec();
-    WaitingJob waiting{job.state() == v1::JOB_STATE_QUEUED,
-                       0,
-                       spec.target(),
-                       spec.device(),
-                       {spec.labels().begin(), spec.labels().end()},
-                       client_.tracker()};
+  std::optional<std::string> Ask(const api::Job& job) {
+    WaitingJob waiting{job.state == kQueued, 0, job.target, job.device, job.labels, client_.tracker()};
     if (waiting.queued) {
-      if (const absl::StatusOr<std::vector<v1::Job>> jobs = client_.List(); jobs.ok())
-        for (const v1::Job& other : *jobs) waiting.running_jobs += other.state() == v1::JOB_STATE_RUNNING ? 1 : 0;
+      if (const absl::StatusOr<std::vector<api::Job>> jobs = client_.Jobs(); jobs.ok())
+        for (const api::Job& other : *jobs) waiting.running_jobs += other.state == kRunning ? 1 : 0;
     }
     std::optional<FleetStatus> fleet;
     if (const auto credentials = DialWith("--service", client_.tracker(), flags_.security); credentials.ok())
@@ -174,7 +134,7 @@ class WaitingTeller {
     return WhyWaiting(waiting, fleet);
   }
 
-  ServiceClient& client_;
+  api::Service& client_;
   const JobFlags& flags_;
   Session& session_;
   int64_t measured_ = -1;
@@ -183,58 +143,59 @@ class WaitingTeller {
 };
 
 // Follows a job to its end, or until Ctrl-C or the end of the command's own workers, which leave the job alone.
-absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, const std::atomic<bool>& used_up,
+absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, const std::atomic<bool>& used_up,
                    Session& session) {
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   // The title says of what: that is known only when the job was asked for.
-  ASSIGN_OR_RETURN(const v1::Job asked, client.Get(id));
-  ProgressView view(shown_on, {absl::StrCat(asked.spec().model(), " for ", asked.spec().target(), ", job ", id), live,
+  ASSIGN_OR_RETURN(const api::Job asked, client.Get(id));
+  ProgressView view(shown_on, {absl::StrCat(asked.model, " for ", asked.target, ", job ", id), live,
                                session.environment.colour, session.environment.terminal_size});
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
-  v1::Job job;
+  api::Job job;
   std::string last_text;
   std::set<std::string> warned;
   WaitingTeller waiting(client, flags, session);
   const auto unread = [&] { return !session.out && !flags.json; };  // nobody looks any more
   while (!stop && !used_up && !unread()) {
-    ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
-    if (!job.text().empty() && job.text() != last_text && !HasEnded(job)) Warn(session, job.text());
-    last_text = job.text();
-    for (const std::string& warning : job.progress().warnings())
+    ASSIGN_OR_RETURN(job, client.Wait(id, job.version, 1));
+    if (!job.text.empty() && job.text != last_text && !job.ended()) Warn(session, job.text);
+    last_text = job.text;
+    for (const std::string& warning : job.warnings)
       if (warned.insert(warning).second) Warn(session, warning);
-    if (HasEnded(job)) break;
+    if (job.ended()) break;
     waiting.Look(job);
-    if (job.has_progress()) view.Update(SnapshotOf(job));
+    if (job.progress.has_value()) view.Update(SnapshotOf(*job.progress));
   }
-  if (job.has_progress()) view.Finish(SnapshotOf(job));
+  if (job.progress.has_value()) view.Finish(SnapshotOf(*job.progress));
   if (flags.json) WriteDocument(session.out, kJobSchema, JobJson(job));
-  if (!HasEnded(job) && !stop) {
+  if (!job.ended() && !stop) {
     return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
                                                    "` with the same flags brings workers again"));
   }
-  if (!HasEnded(job)) {
+  if (!job.ended()) {
     return absl::CancelledError(
         absl::StrCat("no longer watched; job ", id, " continues, and `diapason jobs watch ", id, "` shows it again"));
   }
   if (!flags.json) {
-    session.out << "job " << id << " is " << JobStateName(job) << (job.progress().stopped().empty() ? "" : ": ")
-                << job.progress().stopped() << "\n";
-    if (job.progress().has_network_check()) session.out << NetworkCheckText(job.progress().network_check()) << "\n";
+    session.out << "job " << id << " is " << job.state << (job.stop_reason.empty() ? "" : ": ") << job.stop_reason
+                << "\n";
+    if (job.check.has_value()) session.out << NetworkCheckText(*job.check) << "\n";
   }
-  for (const std::string& sentence : job.progress().network_check().wrong_records()) Warn(session, sentence);
+  if (job.check.has_value())
+    for (const std::string& sentence : job.check->problems) Warn(session, sentence);
   return EndOf(job);
 }
 
 absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const api::TuneOptions options, TuneOptionsOf(flags.tune));
-  ASSIGN_OR_RETURN(const TuneSpec spec, api::SpecOf(options));
+  RETURN_IF_ERROR(api::CheckOptions(options));
   RETURN_IF_ERROR(CheckLaunchFlags(flags.job.launch));
   if (flags.job.launch.given() && !flags.wait)
     return absl::InvalidArgumentError("--launch starts workers that end with this command; add --wait");
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags.job));
-  ASSIGN_OR_RETURN(const int64_t id, client->Submit(spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags.job));
+  ASSIGN_OR_RETURN(const int64_t id, client->Submit(options));
   if (flags.wait) {
     if (!flags.job.json) session.out << "job " << id << "\n" << std::flush;
     std::atomic<bool> used_up{false};
@@ -250,11 +211,11 @@ absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
 }
 
 absl::Status RunList(const JobFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
-  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, client->List());
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
+  ASSIGN_OR_RETURN(const std::vector<api::Job> jobs, client->Jobs());
   if (flags.json) {
     Json list = Json::array();
-    for (const v1::Job& job : jobs) list.push_back(JobJson(job));
+    for (const api::Job& job : jobs) list.push_back(JobJson(job));
     WriteDocument(session.out, {"jobs", 2}, {{"jobs", list}});
     return absl::OkStatus();
   }
@@ -268,41 +229,46 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
                    {"submitted"},
                    {"owner"},
                    {"text"}});
-  for (const v1::Job& job : jobs) {
-    const v1::JobProgress& p = job.progress();
-    table.AddRow({absl::StrCat(job.id()), JobStateName(job), job.spec().model(), job.spec().target(),
-                  absl::StrCat(p.trials()), Digits(p.trials_per_second()), Duration(p.estimated_us() * 1e-6),
-                  LocalTimeText(job.submitted_at()), job.owner().empty() ? "-" : job.owner(), job.text()});
+  for (const api::Job& job : jobs) {
+    const api::Progress p = job.progress.value_or(api::Progress());
+    table.AddRow({absl::StrCat(job.id), job.state, job.model, job.target, absl::StrCat(p.trials),
+                  Digits(p.trials_per_s), Duration(p.estimated_us.value_or(0) * 1e-6), LocalTimeText(job.submitted_at),
+                  job.owner.empty() ? "-" : job.owner, job.text});
   }
   session.out << table.ToString() << Count(static_cast<int64_t>(jobs.size()), "job") << "\n";
   return absl::OkStatus();
 }
 
-void PrintJob(std::ostream& out, const v1::Job& job) {
-  const v1::JobProgress& p = job.progress();
-  out << "job " << job.id() << " is " << JobStateName(job) << (job.text().empty() ? "" : ": ") << job.text() << "\n"
-      << "model      " << job.spec().model() << " for " << job.spec().target() << "\n";
-  if (!job.owner().empty()) out << "owner      " << job.owner() << "\n";
-  out << "submitted  " << LocalTimeText(job.submitted_at()) << ", started " << LocalTimeText(job.started_at())
-      << ", ended " << LocalTimeText(job.ended_at()) << "\n"
-      << "trials     " << p.trials();
-  if (job.spec().trials() > 0) out << " of " << job.spec().trials();
-  out << ", " << p.failed() << " failed, " << Digits(p.trials_per_second()) << "/s";
-  if (job.spec().seconds() > 0) out << ", for " << ClockText(p.seconds()) << " of " << ClockText(job.spec().seconds());
+void PrintProgress(std::ostream& out, const api::Job& job) {
+  const api::Progress p = job.progress.value_or(api::Progress());
+  out << "trials     " << p.trials;
+  if (job.trials > 0) out << " of " << job.trials;
+  out << ", " << p.failed << " failed, " << Digits(p.trials_per_s) << "/s";
+  if (job.seconds > 0) out << ", for " << ClockText(p.elapsed_s) << " of " << ClockText(job.seconds);
   out << "\n";
-  if (p.has_estimated_us()) {
-    out << "latency    " << Duration(p.estimated_us() * 1e-6);
-    if (p.has_estimated_fallback_us())
-      out << ", with fallback schedules " << Duration(p.estimated_fallback_us() * 1e-6);
+  if (p.estimated_us.has_value()) {
+    out << "latency    " << Duration(*p.estimated_us * 1e-6);
+    if (p.estimated_fallback_us.has_value())
+      out << ", with fallback schedules " << Duration(*p.estimated_fallback_us * 1e-6);
     out << "\n";
   }
-  for (const auto& [kind, count] : p.errors()) out << "errors     " << kind << " " << count << "\n";
-  for (const std::string& warning : p.warnings()) out << "warning    " << warning << "\n";
-  if (!p.stopped().empty()) out << "stopped    " << p.stopped() << "\n";
-  if (p.has_network_check()) out << NetworkCheckText(p.network_check()) << "\n";
+  for (const auto& [kind, count] : p.errors) out << "errors     " << kind << " " << count << "\n";
 }
 
-void PrintJobTasks(std::ostream& out, const v1::Job& job) {
+void PrintJob(std::ostream& out, const api::Job& job) {
+  out << "job " << job.id << " is " << job.state << (job.text.empty() ? "" : ": ") << job.text << "\n"
+      << "model      " << job.model << " for " << job.target << "\n";
+  if (!job.owner.empty()) out << "owner      " << job.owner << "\n";
+  out << "submitted  " << LocalTimeText(job.submitted_at) << ", started " << LocalTimeText(job.started_at) << ", ended "
+      << LocalTimeText(job.ended_at) << "\n";
+  PrintProgress(out, job);
+  for (const std::string& warning : job.warnings) out << "warning    " << warning << "\n";
+  if (!job.stop_reason.empty()) out << "stopped    " << job.stop_reason << "\n";
+  if (job.check.has_value()) out << NetworkCheckText(*job.check) << "\n";
+}
+
+void PrintJobTasks(std::ostream& out, const api::Job& job) {
+  if (!job.progress.has_value() || job.progress->tasks.empty()) return;
   TextTable table({{"id", true},
                    {"task"},
                    {"weight", true},
@@ -310,17 +276,17 @@ void PrintJobTasks(std::ostream& out, const v1::Job& job) {
                    {"default us", true},
                    {"best us", true},
                    {"sketch of the best"}});
-  for (const v1::TaskProgress& task : job.progress().tasks()) {
-    table.AddRow({absl::StrCat(task.id()), task.name(), absl::StrFormat("%g", task.weight()),
-                  absl::StrCat(task.trials()), Digits(task.fallback_us()), Digits(task.best_us()),
-                  task.has_best_us() && !task.verified() ? task.sketch() + " (not verified)" : task.sketch()});
+  for (const api::TaskProgress& task : job.progress->tasks) {
+    table.AddRow({absl::StrCat(task.id), task.name, absl::StrFormat("%g", task.count), absl::StrCat(task.trials),
+                  Digits(task.fallback_us.value_or(0)), Digits(task.best_us.value_or(0)),
+                  task.best_us.has_value() && !task.verified ? task.sketch + " (not verified)" : task.sketch});
   }
-  if (job.progress().tasks_size() > 0) out << "\n" << table.ToString();
+  out << "\n" << table.ToString();
 }
 
 absl::Status RunShow(const JobFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
-  ASSIGN_OR_RETURN(const v1::Job job, client->Get(flags.job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
+  ASSIGN_OR_RETURN(const api::Job job, client->Get(flags.job));
   if (flags.json) {
     WriteDocument(session.out, kJobSchema, JobJson(job));
   } else {
@@ -332,39 +298,39 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
 
 absl::Status RunWatch(const JobFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   RETURN_IF_ERROR(client->Get(flags.job).status());  // before anything is started for it
   std::atomic<bool> used_up{false};
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(flags.job, *client, flags, &used_up));
   return Watch(*client, flags.job, flags, used_up, session);
 }
 
-absl::Status TellState(const v1::Job& job, const JobFlags& flags, Session& session) {
+absl::Status TellState(const api::Job& job, const JobFlags& flags, Session& session) {
   if (flags.json) {
     WriteDocument(session.out, kJobSchema, JobJson(job));
   } else {
-    session.out << "job " << job.id() << " is " << JobStateName(job) << "\n";
+    session.out << "job " << job.id << " is " << job.state << "\n";
   }
   return absl::OkStatus();
 }
 
 absl::Status RunCancel(const JobFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
-  ASSIGN_OR_RETURN(v1::Job job, client->Cancel(flags.job));
-  while (!HasEnded(job)) {  // what is measured ends first
-    ASSIGN_OR_RETURN(job, client->Get(flags.job, job.version(), 1));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
+  ASSIGN_OR_RETURN(api::Job job, client->Cancel(flags.job));
+  while (!job.ended()) {  // what is measured ends first
+    ASSIGN_OR_RETURN(job, client->Wait(flags.job, job.version, 1));
   }
   return TellState(job, flags, session);
 }
 
 absl::Status RunResume(const JobFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
-  ASSIGN_OR_RETURN(const v1::Job job, client->Resume(flags.job, flags.trials));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
+  ASSIGN_OR_RETURN(const api::Job job, client->Resume(flags.job, flags.trials));
   return TellState(job, flags, session);
 }
 
 absl::Status RunDelete(const JobFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   for (const int64_t job : flags.jobs) {
     RETURN_IF_ERROR(client->Delete(job));
     if (!flags.json) session.out << "job " << job << " is deleted\n";

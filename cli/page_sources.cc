@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/job.h"
 #include "base/check.h"
 #include "base/environment.h"
 #include "base/json.h"
@@ -54,7 +55,7 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
 
 // As `jobs show --json`, with the limits of the job.
 Json PageJob(const v1::Job& job) {
-  Json json = JobJson(job);
+  Json json = JobJson(api::JobOf(job));
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
   json["time_limit_s"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
   return json;

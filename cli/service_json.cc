@@ -1,69 +1,68 @@
 #include "cli/service_json.h"
 
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "base/json.h"
 #include "cli/document.h"
-#include "diapason/v1/tuning.pb.h"
-#include "service/service_client.h"
 
 namespace diapason {
 
-Json JobJson(const v1::Job& job) {
-  const v1::JobProgress& p = job.progress();
-  Json tasks = Json::array(), errors = Json::object();
-  auto number = [](bool has, double value) { return has ? Json(value) : Json(nullptr); };
-  for (const v1::TaskProgress& task : p.tasks()) {
-    tasks.push_back({{"task_id", task.id()},
-                     {"task", task.name()},
-                     {"count", task.weight()},
-                     {"trials", task.trials()},
-                     {"failed", task.failed()},
-                     {"best_us", number(task.has_best_us(), task.best_us())},
-                     {"fallback_us", number(task.has_fallback_us(), task.fallback_us())},
-                     {"verified", task.verified()},
-                     {"record", task.record() > 0 ? Json(task.record()) : Json(nullptr)},
-                     {"sketch", task.sketch()}});
-  }
-  for (const auto& [kind, count] : p.errors()) errors[kind] = count;
-  Json check = nullptr;
-  if (p.has_network_check()) {
-    const v1::NetworkCheckOutcome& c = p.network_check();
-    check = {{"ok", c.right()},
-             {"text", c.text()},
-             {"elapsed_s", c.seconds()},
-             {"latency_us", number(c.latency_us() > 0, c.latency_us())},
-             {"problems", Json::array()}};
-    for (const std::string& sentence : c.wrong_records()) check["problems"].push_back(sentence);
-  }
-  Json dims = Json::object();
-  for (const auto& [symbol, sizes] : job.spec().dims())
-    dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
-  return {{"job", job.id()},
-          {"state", JobStateName(job)},
-          {"owner", job.owner()},
-          {"text", job.text()},
-          {"model", job.spec().model()},
+namespace {
+
+Json TaskJson(const api::TaskProgress& task) {
+  return {{"task_id", task.id},
+          {"task", task.name},
+          {"count", task.count},
+          {"trials", task.trials},
+          {"failed", task.failed},
+          {"best_us", OrNull(task.best_us)},
+          {"fallback_us", OrNull(task.fallback_us)},
+          {"verified", task.verified},
+          {"record", OrNull(task.record)},
+          {"sketch", task.sketch}};
+}
+
+Json JobCheckJson(const std::optional<api::JobCheck>& check) {
+  if (!check.has_value()) return nullptr;
+  return {{"ok", check->ok},
+          {"text", check->text},
+          {"elapsed_s", check->elapsed_s},
+          {"latency_us", OrNull(check->latency_us)},
+          {"problems", check->problems}};
+}
+
+}  // namespace
+
+Json JobJson(const api::Job& job) {
+  const api::Progress p = job.progress.value_or(api::Progress());
+  Json tasks = Json::array(), errors = Json::object(), dims = Json::object();
+  for (const api::TaskProgress& task : p.tasks) tasks.push_back(TaskJson(task));
+  for (const auto& [kind, count] : p.errors) errors[kind] = count;
+  for (const auto& [symbol, sizes] : job.dims) dims[symbol] = sizes;
+  return {{"job", job.id},
+          {"state", job.state},
+          {"owner", job.owner},
+          {"text", job.text},
+          {"model", job.model},
           {"dims", dims},
-          {"target", job.spec().target()},
-          {"priority", job.spec().priority()},
-          {"weight", job.spec().weight()},
-          {"submitted_at", Instant(job.submitted_at())},
-          {"started_at", Instant(job.started_at())},
-          {"ended_at", Instant(job.ended_at())},
-          {"trials", p.trials()},
-          {"measured", p.measured()},
-          {"failed", p.failed()},
-          {"elapsed_s", p.seconds()},
-          {"trials_per_s", p.trials_per_second()},
-          {"estimated_us", number(p.has_estimated_us(), p.estimated_us())},
-          {"estimated_fallback_us", number(p.has_estimated_fallback_us(), p.estimated_fallback_us())},
+          {"target", job.target},
+          {"priority", job.priority},
+          {"weight", job.weight},
+          {"submitted_at", Instant(job.submitted_at)},
+          {"started_at", Instant(job.started_at)},
+          {"ended_at", Instant(job.ended_at)},
+          {"trials", p.trials},
+          {"measured", p.measured},
+          {"failed", p.failed},
+          {"elapsed_s", p.elapsed_s},
+          {"trials_per_s", p.trials_per_s},
+          {"estimated_us", OrNull(p.estimated_us)},
+          {"estimated_fallback_us", OrNull(p.estimated_fallback_us)},
           {"tasks", tasks},
           {"errors", errors},
-          {"stop_reason", p.stopped()},
-          {"warnings", std::vector<std::string>(p.warnings().begin(), p.warnings().end())},
-          {"check", check}};
+          {"stop_reason", job.stop_reason},
+          {"warnings", job.warnings},
+          {"check", JobCheckJson(job.check)}};
 }
 
 bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }

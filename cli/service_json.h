@@ -2,15 +2,12 @@
 #pragma once
 
 #include "base/json.h"
+#include "diapason/service.h"
 #include "worker/fleet_status.h"
 
 namespace diapason {
 
-namespace v1 {
-class Job;
-}
-
-Json JobJson(const v1::Job& job);
+Json JobJson(const api::Job& job);
 
 // Whether a device's reference-kernel time differs too much from that of other devices of its model.
 bool Drifts(double drift);

@@ -79,7 +79,7 @@ absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
   Json records = Json::object();
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, RecordsToExplain(feed->history(), flags.details));
   for (int64_t id : ids) {
-    const absl::StatusOr<Explanation> explained = ExplainRecord(feed->history(), id);
+    const absl::StatusOr<api::Explanation> explained = api::ExplainRecord(flags.history, id);
     if (explained.ok()) {
       records[absl::StrCat(id)] = ExplanationJson(*explained);
     } else {

@@ -1,10 +1,13 @@
-// Histories: what was measured. See model.h; docs/history.md describes the file.
+// Histories: what was measured, and copies, exports and repairs of it. See model.h; docs/history.md describes histories
+// and their formats. A history is a file, or a PostgreSQL database named by its URI ("postgresql://...").
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,10 +47,29 @@ struct RecordQuery {
 };
 
 struct HistorySummary {
-  std::string path;
+  struct Workload {  // on one target and device
+    std::string workload, task, target, device;
+    int64_t record_count = 0, failed = 0, verified_count = 0;
+    std::optional<double> best_us;  // median of the best record
+  };
+  struct Device {
+    std::string device;  // model
+    std::string uuid;    // empty: it has none
+    int64_t record_count = 0;
+  };
+  struct Network {
+    std::string network;
+    int64_t task_count = 0;
+  };
+  std::string path;  // without a password
   int schema_version = 0;
-  int64_t file_bytes = 0, record_count = 0, failed = 0, runs = 0;
-  std::vector<std::string> networks, devices;
+  int64_t file_bytes = 0;  // with the write-ahead log
+  int64_t record_count = 0, failed = 0, runs = 0;
+  int64_t first_at = 0, last_at = 0;  // Unix time in nanoseconds of the oldest and newest record; 0: none
+  std::vector<std::pair<std::string, int64_t>> errors;  // failed records by kind of error, the most frequent first
+  std::vector<Workload> workloads;                      // by key, target and device
+  std::vector<Device> devices;                          // by model and UUID
+  std::vector<Network> networks;                        // by name
 };
 
 // A history that is read. Safe from any thread. Others may write to the file meanwhile.
@@ -79,5 +101,58 @@ class History {
 // As History::Query, of the history of a service (`diapason serve`). Unavailable: it does not answer; PermissionDenied:
 // without TLS or `insecure` beyond this host, or the service refuses.
 absl::StatusOr<std::vector<Record>> QueryService(const Endpoint& service, const RecordQuery& query, int64_t top = 1);
+
+// What is damaged in a history.
+struct HistoryProblems {
+  int64_t record_count = 0;
+  std::vector<std::string> problems;  // one sentence each, at most 1000 and then their number
+  bool ok() const { return problems.empty(); }
+};
+// Reads everything: SQLite's integrity check, each record's checksum and fields, whether workloads and schedules can
+// still be read. Works on damaged files that History::Open refuses. Errors: the file is missing, unreadable or no
+// history at all.
+absl::StatusOr<HistoryProblems> CheckHistory(const std::string& path);
+
+struct HistoryExport {
+  std::string format = "jsonl";  // lines that ImportHistory reads; or "t4": one document of Kernel Tuner's T4 schema
+  RecordQuery records;           // which ones
+  bool skip_damaged = false;     // leave out what cannot be read, instead of stopping there
+  bool with_host = false;        // include the names of the hosts that measured
+};
+struct ExportedRecords {
+  int64_t record_count = 0;
+  std::vector<std::string> damaged;  // with skip_damaged: a sentence for each record that was left out
+};
+// InvalidArgument: unknown format, or a target that does not parse; DataLoss: damaged, without skip_damaged;
+// ResourceExhausted: `out` takes no more. What was written until then stays.
+absl::StatusOr<ExportedRecords> ExportHistory(const std::string& path, const HistoryExport& options, std::ostream& out);
+
+struct ImportedRecords {
+  int64_t lines = 0, added = 0;
+  int64_t known = 0;                 // records that were there already, by UUID
+  int64_t updated = 0;               // of these, those that gained their verification
+  std::vector<std::string> damaged;  // with skip_damaged: a sentence for each line that was left out
+};
+// Adds the records of JSON lines, in one transaction; the history is made when there is none. `name` is what messages
+// call the input. InvalidArgument names the line that is damaged: then nothing is imported.
+absl::StatusOr<ImportedRecords> ImportHistory(const std::string& path, std::istream& in, const std::string& name,
+                                              bool skip_damaged = false);
+
+struct CopiedRecords {
+  int64_t added = 0, known = 0, updated = 0;  // as ImportedRecords
+  int64_t latencies = 0;                      // latencies of networks that were added or replaced older ones
+};
+// Adds to the history `to`, which is made when there is none, what only `from` has, in one transaction; after an error
+// `to` is unchanged.
+absl::StatusOr<CopiedRecords> CopyHistory(const std::string& from, const std::string& to);
+
+struct PrunedRecords {
+  int64_t kept = 0, dropped = 0;
+  int64_t bytes_before = 0, bytes_after = 0;
+};
+// Keeps the best `keep` records of each workload, target and device, in the new file `out`, or in the history itself
+// when `out` is empty. InvalidArgument: `keep` is below 1; AlreadyExists: there is such a file; FailedPrecondition: the
+// history is a database and `out` a file.
+absl::StatusOr<PrunedRecords> PruneHistory(const std::string& path, int64_t keep, const std::string& out = "");
 
 }  // namespace diapason::api

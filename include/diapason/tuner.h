@@ -1,5 +1,4 @@
-// Tuning, on this host's devices or on a fleet's. See model.h. Services are used by the command line (`diapason
-// submit`).
+// Tuning, on this host's devices or on a fleet's. See model.h. service.h hands the same to a service.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "diapason/compiler.h"
 #include "diapason/model.h"
@@ -152,6 +152,10 @@ struct TuneResult {
   // history all the same.
   absl::Status check_status;
 };
+
+// What Tune and Service::Submit say of options that are wrong, before they do anything. InvalidArgument names the
+// option. Whether the model, its tasks and the device are there is not asked.
+absl::Status CheckOptions(const TuneOptions& options);
 
 // Tunes on a device of this host or a fleet, and returns at the limits or soon after *hooks.stop has become true. Every
 // measurement is in the history at once. Errors: of the model, the target, an option; Unavailable: there is no such

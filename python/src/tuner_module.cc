@@ -220,9 +220,13 @@ class History {
   }
   nb::dict Summary() {
     const api::HistorySummary summary = Call([&] { return history_->Summary(); });
+    std::vector<std::string> networks, devices;
+    for (const auto& network : summary.networks) networks.push_back(network.network);
+    for (const auto& device : summary.devices)
+      if (devices.empty() || devices.back() != device.device) devices.push_back(device.device);
     return Dict("path", summary.path, "schema_version", summary.schema_version, "file_bytes", summary.file_bytes,
                 "record_count", summary.record_count, "failed", summary.failed, "runs", summary.runs, "networks",
-                summary.networks, "devices", summary.devices);
+                networks, "devices", devices);
   }
 
  private:

@@ -10,10 +10,13 @@ from commands import run
 
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
-HEADERS = ["compiler.h", "history.h", "inspect.h", "model.h", "profile.h", "run.h", "tuner.h"]
+HEADERS = ["compiler.h", "explain.h", "history.h", "inspect.h", "model.h", "profile.h", "records.h", "run.h", "service.h", "tuner.h"]
 # Of the public headers: functions of the namespace, and those of classes.
-FUNCTIONS = {"Build", "ExportKernels", "FindDevice", "InspectModel", "InspectPackage", "IsPackage", "Networks", "Profile", "QueryService", "Run", "SetProgram", "SizesText", "Tasks", "Tune", "Version"}
-METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "PortInfo::TypeText"}
+FUNCTIONS = {"AddRecords", "Build", "CheckHistory", "CheckOptions", "CheckRecords", "CopyHistory", "ExplainCandidate", "ExplainRecord", "ExportHistory",
+             "ExportKernels", "FindDevice", "ImportHistory", "InspectModel", "InspectPackage", "IsPackage", "ListRecords", "Networks", "Profile", "PruneHistory",
+             "QueryService", "Run", "SetProgram", "SizesText", "Tasks", "Tune", "Version"}
+METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "PortInfo::TypeText", "Service::Cancel", "Service::Connect",
+           "Service::Delete", "Service::Get", "Service::Jobs", "Service::Resume", "Service::Submit", "Service::Wait", "Service::tracker", "Service::~Service"}
 
 
 class Installed(unittest.TestCase):

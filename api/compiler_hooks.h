@@ -4,8 +4,8 @@
 #include "db/history.h"
 #include "db/integrity.h"
 
-namespace diapason {
+namespace diapason::api {
 
 CheckHooks CompilerHooks();
 
-}  // namespace diapason
+}  // namespace diapason::api

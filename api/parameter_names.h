@@ -11,7 +11,7 @@
 #include "db/history.h"
 #include "scheduler/space.h"
 
-namespace diapason {
+namespace diapason::api {
 
 // The space of the record's candidate; null if this version has no sketch of its name.
 const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record);
@@ -27,4 +27,4 @@ class ParameterNames {
   std::map<std::pair<std::string, std::string>, std::unique_ptr<TaskSpace>> spaces_;  // null: none can be made
 };
 
-}  // namespace diapason
+}  // namespace diapason::api

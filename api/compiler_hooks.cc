@@ -1,4 +1,4 @@
-#include "cli/compiler_hooks.h"
+#include "api/compiler_hooks.h"
 
 #include "base/check.h"
 #include "compiler/schedule/rewrite.h"
@@ -8,7 +8,7 @@
 #include "db/integrity.h"
 #include "scheduler/candidate.h"
 
-namespace diapason {
+namespace diapason::api {
 
 CheckHooks CompilerHooks() {
   CheckHooks hooks;
@@ -31,4 +31,4 @@ CheckHooks CompilerHooks() {
   return hooks;
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

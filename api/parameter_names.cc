@@ -1,10 +1,10 @@
-#include "cli/parameter_names.h"
+#include "api/parameter_names.h"
 
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 std::unique_ptr<TaskSpace> MakeSpaces(const TuningRecord& record) {
@@ -44,4 +44,4 @@ const TaskSpace* ParameterNames::SpacesOf(const TuningRecord& record) {
   return found->second.get();
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

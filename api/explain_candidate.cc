@@ -1,46 +1,39 @@
-#include "cli/explain_task.h"
+// Candidates of a network's task in readable form.
 
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/explanation.h"
 #include "api/import.h"
 #include "base/check.h"
 #include "base/nearest.h"
+#include "db/history.h"
+#include "diapason/explain.h"
 #include "scheduler/space.h"
 #include "service/target.h"
 #include "service/tune_spec.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
-absl::StatusOr<Task> FindTask(const std::vector<Task>& tasks, const std::string& text) {
+absl::StatusOr<::diapason::Task> FindTask(const std::vector<::diapason::Task>& tasks, const std::string& text) {
   int64_t id = 0;
   if (absl::SimpleAtoi(text, &id) && id >= 1 && id <= static_cast<int64_t>(tasks.size())) return tasks[id - 1];
-  const auto named = std::find_if(tasks.begin(), tasks.end(), [&](const Task& task) { return task.name == text; });
+  const auto named =
+      std::find_if(tasks.begin(), tasks.end(), [&](const ::diapason::Task& task) { return task.name == text; });
   if (named != tasks.end()) return *named;
   std::vector<std::string> names;
-  for (const Task& task : tasks) names.push_back(task.name);
+  for (const ::diapason::Task& task : tasks) names.push_back(task.name);
   return absl::InvalidArgumentError(absl::StrCat("there is no task '", text, "'; ", DidYouMean(text, names),
                                                  "give a number from 1 to ", tasks.size(),
                                                  ", or a name, of `diapason tasks`"));
-}
-
-absl::StatusOr<std::map<std::string, int32_t>> ParseParameters(const std::vector<std::string>& texts) {
-  std::map<std::string, int32_t> values;
-  for (const std::string& text : texts) {
-    const size_t equals = text.find('=');
-    int32_t value = 0;
-    if (equals == std::string::npos || equals == 0 || !absl::SimpleAtoi(text.substr(equals + 1), &value))
-      return absl::InvalidArgumentError(
-          absl::StrCat("--parameter ", text, " is not understood; write NAME=VALUE with a whole number"));
-    values[text.substr(0, equals)] = value;
-  }
-  return values;
 }
 
 // The default configuration with some values of the caller's; parameters behind one of these move to the nearest legal
@@ -68,7 +61,6 @@ absl::StatusOr<std::vector<int32_t>> Configure(const Space& space, std::map<std:
 }
 
 absl::StatusOr<Schedule> Choose(const TaskSpace& spaces, const CandidateChoice& choice) {
-  ASSIGN_OR_RETURN(const auto parameters, ParseParameters(choice.parameters));
   const Schedule fallback = spaces.DefaultSchedule();
   const std::string sketch = choice.sketch.empty() ? fallback.sketch : choice.sketch;
   const int index = spaces.Find(sketch);
@@ -78,35 +70,36 @@ absl::StatusOr<Schedule> Choose(const TaskSpace& spaces, const CandidateChoice& 
     return absl::InvalidArgumentError(absl::StrCat("the task has no sketch '", sketch, "'; ", DidYouMean(sketch, names),
                                                    "it has ", absl::StrJoin(names, ", ")));
   }
-  ASSIGN_OR_RETURN(const std::vector<int32_t> configuration, Configure(spaces.space(index), parameters));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> configuration, Configure(spaces.space(index), choice.parameters));
   return spaces.space(index).Instantiate(configuration);
 }
 
 }  // namespace
 
-absl::StatusOr<Explanation> ExplainTask(const api::Model& model, const CandidateChoice& choice,
-                                        const api::Hooks& hooks) {
+absl::StatusOr<Explanation> ExplainCandidate(const Model& model, const CandidateChoice& choice, const Hooks& hooks) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(choice.target));
-  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, api::LoadPlans(model, /*with_network=*/false, hooks));
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, LoadPlans(model, /*with_network=*/false, hooks));
   const TuneWork work = MergePlans(NetworkName(model.source), std::move(plans), resolved.target.ToString());
-  ASSIGN_OR_RETURN(const Task task, FindTask(work.partition.tasks, choice.task));
+  ASSIGN_OR_RETURN(const ::diapason::Task task, FindTask(work.partition.tasks, choice.task));
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces,
                    TaskSpace::Create(task.dag, resolved.target, resolved.facts));
-  Explanation explanation;
-  explanation.dag = task.dag;
-  ASSIGN_OR_RETURN(explanation.schedule, Choose(*spaces, choice));
-  explanation.record.task_name = task.name;
-  explanation.record.workload_key = task.workload_key;
-  explanation.record.target = resolved.target.ToString();
+  ASSIGN_OR_RETURN(const Schedule schedule, Choose(*spaces, choice));
+  Explanation e;
+  e.workload = task.workload_key;
+  e.task = task.name;
+  e.target = resolved.target.ToString();
+  e.verification = VerifiedName(Verified::kUnknown);
   for (int i = 0; i < spaces->size(); ++i) {
     Metrics metrics;
     spaces->space(i).Evaluate(spaces->space(i).Default(), &metrics);
-    explanation.sketches.emplace_back(spaces->space(i).name(), metrics.seconds);
+    e.sketch_times.emplace_back(spaces->space(i).name(), metrics.seconds * 1e6);
   }
-  std::stable_sort(explanation.sketches.begin(), explanation.sketches.end(),
+  std::stable_sort(e.sketch_times.begin(), e.sketch_times.end(),
                    [](const auto& a, const auto& b) { return a.second < b.second; });
-  CompleteExplanation(resolved.target, resolved.facts, &explanation);
-  return explanation;
+  const int index = spaces->Find(schedule.sketch);
+  const Space* space = index < 0 ? nullptr : &spaces->space(index);
+  ExplainSchedule({task.dag, schedule, resolved.target, resolved.facts, space}, &e);
+  return e;
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

@@ -1,0 +1,66 @@
+#include "diapason/service.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/endpoint.h"
+#include "api/job.h"
+#include "api/tune_spec.h"
+#include "base/check.h"
+#include "diapason/v1/tuning.pb.h"
+#include "service/service_client.h"
+
+namespace diapason::api {
+namespace {
+
+absl::StatusOr<Job> Known(const absl::StatusOr<v1::Job>& job) {
+  RETURN_IF_ERROR(job.status());
+  return JobOf(*job);
+}
+
+}  // namespace
+
+class Service::Impl {
+ public:
+  explicit Impl(std::unique_ptr<ServiceClient> client) : client(std::move(client)) {}
+  const std::unique_ptr<ServiceClient> client;
+};
+
+Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Service::~Service() = default;
+
+absl::StatusOr<std::unique_ptr<Service>> Service::Connect(const Endpoint& service, double patience) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ServiceClient> client, ConnectService(service, patience));
+  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(std::move(client))));
+}
+
+const std::string& Service::tracker() const { return impl_->client->tracker(); }
+
+absl::StatusOr<int64_t> Service::Submit(const TuneOptions& options) {
+  ASSIGN_OR_RETURN(TuneSpec spec, SpecOf(options));
+  return impl_->client->Submit(std::move(spec));
+}
+
+absl::StatusOr<std::vector<Job>> Service::Jobs() {
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, impl_->client->List());
+  std::vector<Job> known;
+  known.reserve(jobs.size());
+  for (const v1::Job& job : jobs) known.push_back(JobOf(job));
+  return known;
+}
+
+absl::StatusOr<Job> Service::Get(int64_t job) { return Known(impl_->client->Get(job)); }
+
+absl::StatusOr<Job> Service::Wait(int64_t job, uint64_t seen, double wait_seconds) {
+  return Known(impl_->client->Get(job, seen, wait_seconds));
+}
+
+absl::StatusOr<Job> Service::Cancel(int64_t job) { return Known(impl_->client->Cancel(job)); }
+
+absl::StatusOr<Job> Service::Resume(int64_t job, int64_t trials) { return Known(impl_->client->Resume(job, trials)); }
+
+absl::Status Service::Delete(int64_t job) { return impl_->client->Delete(job); }
+
+}  // namespace diapason::api
