@@ -1,4 +1,4 @@
-// One candidate in readable form, from a record of a history or not: what `diapason explain` and the page show.
+// A candidate in readable form, for `diapason explain` and the page.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace diapason {
 
-// A part that cannot be made stays empty (a record of an error may not lower), and `problem` says why.
+// A part that cannot be derived is empty (the schedule of a failed record may not lower), and `problem` says why.
 struct Explanation {
-  TuningRecord record;  // id 0: of no history, only the names of task, workload and target are set
+  TuningRecord record;  // id 0: not of a history; only the names of task, workload and target are set
   ComputeDag dag;
   Schedule schedule;
   std::vector<std::pair<std::string, int32_t>>
       configuration;                 // values of the tunable parameters; "parameter 0", ... for an unknown sketch
-  std::string computation, rewrite;  // the task's dag; that of the algorithm, where that changes it
+  std::string computation, rewrite;  // the task's dag; the rewritten dag, if the algorithm changes it
   std::string steps, loops, source, problem;
   std::optional<double> analytic_seconds;
   std::vector<std::pair<std::string, float>> features;  // by name
@@ -32,16 +32,15 @@ struct Explanation {
     double count = 0, share = 0;
   };
   std::vector<Share>
-      shares;  // of the networks that hold the task, with their best records on the same target and device
+      shares;  // in the latency of each network that has the task, with the best records of the target and device
   std::vector<std::pair<std::string, double>>
-      sketches;  // all of the task, with the estimates of their defaults, the fastest first
+      sketches;  // all sketches of the task with the estimates of their default configurations, the fastest first
 };
 
-// Derives all that follows from `dag`, `schedule` and `record.sketch`: the readable forms, the names of parameters and
-// the features.
+// Derives the readable forms, the names of parameters and the features from `dag`, `schedule` and `record.sketch`.
 void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explanation* explanation);
 
-// NotFound for an unknown id; errors of reading the record, its workload and its schedule.
+// NotFound: there is no record of this id. Other errors: the record, its workload or its schedule cannot be read.
 absl::StatusOr<Explanation> ExplainRecord(History& history, int64_t id);
 
 Json ExplanationJson(const Explanation& explanation);

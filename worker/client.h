@@ -37,7 +37,7 @@ struct Measurement {
   std::string device_model;                     // DeviceFacts::model; empty: any device of the target's kind
   MeasurementMode mode = MeasurementMode::kTime;
   int repeat = 3;              // samples
-  int64_t number = 1;          // launches a sample, at least
+  int64_t number = 1;          // least number of launches per sample
   double min_repeat_ms = 100;  // of one sample
   bool race = true;            // stop early when clearly slower than the best
   double best_seconds = 0;     // median of the workload's best so far; 0: none. A worker knows those it measured itself

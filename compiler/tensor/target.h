@@ -55,7 +55,7 @@ struct DeviceFacts {
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 0;
   double clock_hz = 2e9;
   double flops = 1e11;      // peak fp32 of the whole device
-  double bandwidth = 2e10;  // device memory, bytes a second
+  double bandwidth = 2e10;  // device memory, bytes per second
   double l2_bandwidth = 1e11;
   double launch_seconds = 1e-6;  // duration of an empty kernel
   std::string arch;              // "sm_90", "x86-64"
