@@ -189,7 +189,7 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
       return absl::NotFoundError(
           absl::StrCat(flags.file, " cannot be read; name a file that `diapason history export` wrote"));
   } else if (session.environment.in == nullptr) {
-    return absl::InvalidArgumentError("there is no input; name the file to import behind the history");
+    return absl::InvalidArgumentError("there is no input; name the file to import after the history");
   }
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kCreate));
   ImportOptions options;
