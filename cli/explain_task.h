@@ -1,5 +1,4 @@
-// A candidate of a network's task, chosen by hand, in readable form: what `diapason explain MODEL` shows. No history
-// and no device is needed.
+// Explanation of a candidate of a network's task, for `diapason explain MODEL`. Needs neither a history nor a device.
 #pragma once
 
 #include <string>
@@ -18,8 +17,8 @@ struct CandidateChoice {
   std::vector<std::string> parameters;  // NAME=VALUE; the others have the sketch's defaults
 };
 
-// Reads the model in a process of its own. InvalidArgument names the task, sketch or parameter that there is not, or
-// the value that is not legal, with what there is.
+// Reads the model in a separate process. InvalidArgument: an unknown task, sketch or parameter, or an illegal value;
+// the message lists the valid ones.
 absl::StatusOr<Explanation> ExplainTask(const api::Model& model, const CandidateChoice& choice,
                                         const api::Hooks& hooks);
 
