@@ -132,10 +132,10 @@ class MeasureClient {
   MeasureClient(const MeasureClient&) = delete;
   MeasureClient& operator=(const MeasureClient&) = delete;
 
-  // All calls are safe from any thread; one thread at a time waits in Next.
+  // All calls are safe from any thread; only one thread at a time may be in Next.
 
-  // Takes all requests, or none. Waits while the tracker's queue is full. Errors: what the tracker refuses
-  // (InvalidArgument), or that it is lost for good (Unavailable).
+  // Accepts all requests, or none. Waits while the tracker's queue is full. InvalidArgument: the tracker rejects a
+  // request; Unavailable: the client has given up.
   absl::Status Submit(std::vector<Measurement> measurements);
   // Waits for a result, for at most `timeout_s`, and returns all that are available in order of arrival; none after the
   // timeout. Unavailable: the client has given up, and every result was returned.
