@@ -1,4 +1,4 @@
-// How far the samples of measurements lie apart.
+// Spread of the samples of measurements, by which a busy machine is recognized.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace diapason::api {
 
-// One thread at a time.
+// Not thread-safe.
 class SpreadMeter {
  public:
-  // Of a measurement in full: those stopped early, or of one sample, tell nothing.
+  // Ignores measurements that were stopped early or have one sample.
   void Add(const Timing& timing);
-  // Largest less least sample over the median, of the median measurement; 0: there are fewer than five.
+  // The median over the measurements of (largest - smallest) / median sample; 0: fewer than five measurements.
   double Typical() const;
 
  private:

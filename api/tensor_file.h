@@ -1,4 +1,4 @@
-// Tensors in files: what `run --input` reads and `--output-dir` writes.
+// Files of tensors, which `run --input` reads and `--output-dir` writes.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace diapason::api {
 
-// NumPy's .npy, or an ONNX TensorProto (.pb). NotFound for a file that cannot be read; DataLoss and InvalidArgument as
-// ParseNpy. Messages name the file.
+// Reads NumPy's .npy or an ONNX TensorProto (.pb). NotFound: the file cannot be read; DataLoss and InvalidArgument as
+// of ParseNpy. Messages name the file.
 absl::StatusOr<Array> ReadTensorFile(const std::string& path);
-// Writes .npy. The message names the file and the system's reason.
+// Writes .npy. Error messages name the file and the system's reason.
 absl::Status WriteNpyFile(const std::string& path, const Array& array);
 
 }  // namespace diapason::api

@@ -1,4 +1,4 @@
-// What is to be tuned, from the public options: for Tune, and for jobs of a service.
+// Conversion of the public options to a TuneSpec, for Tune and for jobs of a service.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,8 +7,8 @@
 
 namespace diapason::api {
 
-// Of `options`, all that a job of a service may have: not the history, nor what is said of this host's processes.
-// InvalidArgument names the option that is malformed.
+// The part of `options` that applies to a job of a service: all but the history and the options of this host's
+// processes. InvalidArgument names a malformed option.
 absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options);
 
 }  // namespace diapason::api

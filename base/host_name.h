@@ -5,7 +5,7 @@
 
 namespace diapason {
 
-// As the kernel has it; empty if it has none.
+// The name that the kernel reports; empty if there is none.
 std::string HostName();
 
 }  // namespace diapason

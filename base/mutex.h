@@ -1,6 +1,6 @@
-// Mutexes whose use clang checks (-Wthread-safety): a member says by ABSL_GUARDED_BY which mutex guards it, a function
-// by ABSL_EXCLUSIVE_LOCKS_REQUIRED that its caller holds one. Not absl::Mutex: the thread sanitizer does not see what a
-// library that was built without it synchronizes.
+// Mutexes whose use clang checks (-Wthread-safety): ABSL_GUARDED_BY names the mutex that guards a member,
+// ABSL_EXCLUSIVE_LOCKS_REQUIRED the mutex that the caller of a function must hold. absl::Mutex is not used because it
+// is in a library that is built without the thread sanitizer, which therefore does not see its synchronization.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class ABSL_LOCKABLE Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // For the analysis alone, where it cannot see that the mutex is held.
+  // Tells the analysis that the mutex is held where it cannot infer this. No effect at run time.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -27,7 +27,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex until the end of its scope, but for what lies between Unlock and Lock.
+// Holds a mutex until the end of its scope, except between Unlock and Lock.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : lock_(mutex.mutex_) {}
@@ -44,7 +44,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Predicates are called with the mutex of `lock` held; a lambda that reads what it guards says so:
+// Predicates are called with the mutex of `lock` held; a lambda that reads guarded members is annotated:
 //   changed_.Wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
 class CondVar {
  public:
@@ -55,7 +55,7 @@ class CondVar {
   void Wait(MutexLock& lock, Predicate predicate) {
     condition_.wait(lock.lock_, std::move(predicate));
   }
-  // What the predicate says in the end.
+  // Returns the last value of the predicate.
   template <typename Rep, typename Period, typename Predicate>
   bool WaitFor(MutexLock& lock, std::chrono::duration<Rep, Period> time, Predicate predicate) {
     return condition_.wait_for(lock.lock_, time, std::move(predicate));
@@ -64,7 +64,7 @@ class CondVar {
   bool WaitUntil(MutexLock& lock, std::chrono::time_point<Clock, Duration> time, Predicate predicate) {
     return condition_.wait_until(lock.lock_, time, std::move(predicate));
   }
-  // Until the time is over or somebody notifies, whatever comes first.
+  // Waits for a notification or the end of the time, whichever comes first.
   template <typename Rep, typename Period>
   void WaitFor(MutexLock& lock, std::chrono::duration<Rep, Period> time) {
     condition_.wait_for(lock.lock_, time);

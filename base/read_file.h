@@ -1,4 +1,4 @@
-// A file's whole contents.
+// Reading whole files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace diapason {
 
-// NotFound where there is no such file, else Unavailable, with the system's reason alone as the message ("No such file
-// or directory", "Is a directory"): the caller says what the file is and what to do.
+// NotFound if the file does not exist, Unavailable for other errors. The message is only the system's reason ("No such
+// file or directory", "Is a directory"); the caller adds what the file is and what to do.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 // The same, with the message "cannot read WHAT 'PATH' (REASON)".
 absl::StatusOr<std::string> ReadNamedFile(const std::string& what, const std::string& path);

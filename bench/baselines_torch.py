@@ -120,7 +120,7 @@ def transformer(name, attention, dtype, batch):
 
 
 def decode_one(network, tokens, past):
-    """One token behind a cache that starts anew at each call; `past`: the keys, and the values, of every layer."""
+    """One token after a cache that starts anew at each call; `past`: the keys, and the values, of every layer."""
     import transformers
     cache = transformers.DynamicCache()
     for layer in range(network.config.n_layer):

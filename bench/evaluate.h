@@ -1,4 +1,4 @@
-// Running a task's program once with contents of its inputs that are given.
+// Runs a task's program once with given inputs.
 #pragma once
 
 #include <map>
@@ -11,10 +11,10 @@
 
 namespace diapason {
 
-// Ready to run, with these contents of placeholders, by stage; what the program does not read is left out.
+// Loads the program with the contents of its placeholders, by stage. Placeholders that it does not read are ignored.
 absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Program& program,
                                                     const std::map<int, Array>& inputs);
-// Runs it, and reads the dag's first output.
+// Runs the program and reads the dag's first output.
 absl::StatusOr<Array> RunForOutput(Device& device, Executable& executable, const ComputeDag& dag);
 
 }  // namespace diapason

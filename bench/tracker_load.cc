@@ -4,7 +4,7 @@
 //
 //   tracker_load [WORKERS] [RATE] [SECONDS] [STATE]     default: 1000 5000 10, without a file of its state
 //
-// RATE: measurements a second, over four queues. Latency: from the call of Submit to the arrival of the lease at a
+// RATE: measurements per second, over four queues. Latency: from the call of Submit to the arrival of the lease at a
 // worker. A worker holds up to four leases, "measures" each for 50 ms and reports what has ended at once, as a real one
 // does (worker/agent/agent.cc), with its heartbeats.
 #include <signal.h>
@@ -242,7 +242,7 @@ struct Load {
   std::atomic<bool> stop{false};
 };
 
-// Submits `rate` requests a second in steps of 10 ms and fetches the results.
+// Submits `rate` requests per second in steps of 10 ms and fetches the results.
 void Coordinate(const std::string& address, int number, double rate, Load& load) {
   const std::unique_ptr<v1::Measure::Stub> stub = v1::Measure::NewStub(MakeChannel(address));
   v1::OpenRequest open;

@@ -153,18 +153,15 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
 }  // namespace
 
 void AddBuild(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
+  CLI::App* command = app.add_subcommand("build", "Build a runnable package with the best schedules of a history");
   command->footer(
-      "A task without a verified record gets the fallback schedule; a warning says how many these are. Where a network "
-      "can be fused in several ways (a residual addition with either branch or apart, a concatenation in place or "
-      "apart), the alternative with the lowest estimated latency is built. Where the device is present, the network is "
-      "run on it and compared with "
-      "the reference implementation, on several inputs and many times; records that make it wrong are found, marked in "
-      "the "
-      "history and replaced, and "
-      "a package that is wrong all the same is not made. With --dim, the package has a plan for each combination of "
-      "sizes; plans share weights and "
-      "kernels. No device is needed: cuda packages can be built, unchecked, where there is no GPU.");
+      "A task without a verified record gets the fallback schedule; a warning says how many do. Of several ways to "
+      "fuse the network (a residual addition with either branch or separately, a concatenation in place or "
+      "separately), the one with the lowest estimated latency is built. If the device is present, the network is run "
+      "on several inputs, many times, and compared with the reference implementation. Records that make it wrong are "
+      "found, marked in the history and replaced; if it stays wrong, no package is written. With --dim, the package "
+      "has a plan for each combination of sizes; plans share weights and kernels. Without the device, the package is "
+      "built but not checked.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
@@ -173,32 +170,31 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   flags->history_flag =
       command
           ->add_option("--history", flags->histories,
-                       "Where records are looked for: a history, a file that `diapason history export` wrote, or the "
-                       "http:// or https:// address of one; may be repeated, the first with a verified record counts")
+                       "Source of records: a history, a file that `diapason history export` wrote, or the http:// or "
+                       "https:// URL of one; may be repeated, and the first with a verified record of a task is used")
           ->expected(1)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
           ->type_name("FILE");
-  flags->service_flag =
-      command
-          ->add_option("--service", flags->service, "Ask this service for the records; of several the one that answers")
-          ->type_name("HOST:PORT[,HOST:PORT]");
-  command->add_flag("--no-shipped-records", flags->no_shipped,
-                    "Do without the records that come with Diapason (`diapason records`), which are looked at last");
+  flags->service_flag = command
+                            ->add_option("--service", flags->service,
+                                         "Take the records from this service; of several, the one that answers is used")
+                            ->type_name("HOST:PORT[,HOST:PORT]");
+  command->add_flag(
+      "--no-shipped-records", flags->no_shipped,
+      "Do not use the records that come with Diapason (`diapason records`); otherwise they are used last");
   AddSecurityFlags(command, &flags->security);
   command
       ->add_option("--out", flags->out,
-                   "Folder to make, or one file where the name ends in .dpk; a package there is replaced")
+                   "Folder to write, or a single file if the name ends in .dpk; an existing package is replaced")
       ->required()
       ->type_name("PATH");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
-  command->add_flag(
-      "--no-measure", flags->no_measure,
-      "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
-      "that time, by which later estimates of the network are corrected");
+  command->add_flag("--no-measure", flags->no_measure,
+                    "Do not measure the package's latency. Otherwise it is measured if the device is present and the "
+                    "history has records of all tasks, and the history keeps it to correct later estimates");
   command->add_flag("--no-check", flags->no_check,
                     "Do not run the network to compare it with the reference implementation");
-  command->add_flag("--verbose", flags->verbose,
-                    "Warn of each task without a verified record, instead of how many these are");
+  command->add_flag("--verbose", flags->verbose, "List the tasks without a verified record, instead of their number");
   AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
 }

@@ -132,8 +132,7 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     return UnknownArgument(*recognized.command, extra, help);
   const size_t missing = what.find(" required");
-  if (missing != std::string::npos)
-    return absl::StrCat(what.substr(0, what.find(':')), " needs a value behind it; see ", help);
+  if (missing != std::string::npos) return absl::StrCat(what.substr(0, what.find(':')), " needs a value; see ", help);
   return absl::StrCat(what, "; see ", help);
 }
 

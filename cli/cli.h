@@ -9,24 +9,24 @@
 
 namespace diapason {
 
-// What a command may use of the process it runs in. The defaults suit tests: no input, no terminal.
+// The environment of a command. The defaults suit tests: no input, no terminal.
 struct CliEnvironment {
-  std::istream* in = nullptr;    // read by `history import` when no file is named
+  std::istream* in = nullptr;    // read by `history import` if no file is given
   bool out_is_terminal = false;  // `tune` then draws a live view instead of printing lines
-  bool err_is_terminal = false;  // the same, for `tune --json`, whose view goes to err
-  bool colour = false;           // live views may use it
-  // Columns and rows of the terminal, asked at each redraw; absent: 80 by 24.
+  bool err_is_terminal = false;  // the same for `tune --json`, whose live view goes to err
+  bool colour = false;           // colour live views
+  // Returns columns and rows of the terminal, called for each redraw; empty: 80 by 24.
   std::function<std::pair<int, int>()> terminal_size;
-  // Variables of the environment, empty where they are not set; absent: none is.
+  // Returns an environment variable, or an empty text if it is not set; empty: none is set.
   std::function<std::string(const std::string&)> variable;
-  // Whether `out` is a pipe whose reader has gone; absent: it is not.
+  // Returns whether `out` is a pipe without a reader; empty: it is not.
   std::function<bool()> out_has_no_reader;
 };
 
-// Runs one command. `args` are those behind the program's name. Reports go to `out`, errors (one sentence each) and
-// warnings to `err`. Returns the exit code: 0 on success, 2 for arguments that make no command, 130 when stopped by
-// Ctrl-C, 141 without a word when the report's reader went away (as shells report a program ended by SIGPIPE), 1 for
-// every other failure. One call at a time.
+// Runs one command. `args` are the arguments after the program's name. Output goes to `out`, errors and warnings to
+// `err`. Returns the exit code: 0 on success, 2 for invalid arguments, 130 if stopped by Ctrl-C, 141 without a message
+// if the reader of `out` has gone (as shells report a program ended by SIGPIPE), 1 for every other failure. Not
+// reentrant.
 int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
            const CliEnvironment& environment = {});
 

@@ -1,5 +1,5 @@
-// What the commands have in common: one command is one file, cli/<name>.cc, that adds its flags to the program's parser
-// and names the function to run when it was chosen.
+// Shared declarations of the commands. Each command is one file, cli/<name>.cc, which adds its flags to the parser and
+// provides the function that runs it.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,11 @@ struct Session {
   std::string command_line;  // as typed, for the history
 };
 
-// Does the command. A status that is not OK is printed as the error; Cancelled is Ctrl-C.
+// Runs a command. An error is printed; Cancelled means Ctrl-C.
 using CommandBody = std::function<absl::Status(Session&)>;
 
-// Each adds its subcommand to `app`; when the parser meets it, `chosen` becomes its body. Both outlive the parse.
+// Each adds its subcommand to `app`. If the parser finds it, `chosen` is set to its body. REQUIRES: both outlive the
+// parse.
 void AddNetworks(CLI::App& app, CommandBody& chosen);
 void AddDevices(CLI::App& app, CommandBody& chosen);
 void AddTasks(CLI::App& app, CommandBody& chosen);
@@ -49,13 +50,13 @@ void AddSubmit(CLI::App& app, CommandBody& chosen);
 void AddJobs(CLI::App& app, CommandBody& chosen);
 void AddTracker(CLI::App& app, CommandBody& chosen);
 void AddWorker(CLI::App& app, CommandBody& chosen);
-// These speak of all commands: `app` is the program.
+// These describe all commands; `app` is the program.
 void AddCompletion(CLI::App& app, CommandBody& chosen);
 void AddMan(CLI::App& app, CommandBody& chosen);
 
 // Prints "warning: <sentence>" on one line of `err`.
 void Warn(Session& session, const std::string& sentence);
-// Of calls of the library: warnings are printed.
+// Hooks for calls of the library, which print warnings.
 api::Hooks HooksOf(Session& session);
 
 }  // namespace diapason

@@ -291,8 +291,8 @@ std::string ManPage(const CommandFacts& command) {
         &text, ".SH NOTES\n",
         command.path == "diapason" ? absl::StrCat(".nf\n", Roff(command.footer), "\n.fi") : Roff(command.footer), "\n");
   text +=
-      ".SH EXIT STATUS\n0: success; 1: failure, with a sentence on standard error; 2: arguments that make no command; "
-      "130: stopped by Ctrl\\-C.\n";
+      ".SH EXIT STATUS\n0: success; 1: failure, with a message on standard error; 2: invalid arguments; 130: stopped "
+      "by Ctrl\\-C.\n";
   if (command.path != "diapason") text += ".SH SEE ALSO\n.BR diapason (1)\n";
   return text;
 }
@@ -315,11 +315,11 @@ absl::Status WritePages(const CLI::App& app, const std::string& folder, Session&
 }  // namespace
 
 void AddCompletion(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("completion", "Print the completion of commands and options for a shell");
+  CLI::App* command = app.add_subcommand("completion", "Print the shell completion of commands and options");
   command->footer(
-      "bash: source <(diapason completion bash), or write it to "
-      "~/.local/share/bash-completion/completions/diapason. zsh: write it to a file _diapason in a folder of $fpath. "
-      "fish: write it to ~/.config/fish/completions/diapason.fish. An installed Diapason has them in place.");
+      "bash: source <(diapason completion bash), or write it to ~/.local/share/bash-completion/completions/diapason. "
+      "zsh: write it to a file _diapason in a folder of $fpath. fish: write it to "
+      "~/.config/fish/completions/diapason.fish. `cmake --install` installs all three.");
   auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
@@ -336,7 +336,7 @@ void AddCompletion(CLI::App& app, CommandBody& chosen) {
 
 void AddMan(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("man", "Write the manual pages of all commands");
-  command->footer("Read one with `man -l DIR/diapason-tune.1`. An installed Diapason has them where man looks.");
+  command->footer("Read one with `man -l DIR/diapason-tune.1`. `cmake --install` installs them where man looks.");
   auto folder = std::make_shared<std::string>();
   command->add_option("--out", *folder, "Folder to write to")->required()->type_name("DIR");
   command->callback([&app, &chosen, folder] {

@@ -172,7 +172,7 @@ class Defaults {
 
 void AddConfigFlag(CLI::App& app) {
   ForEachCommand(app, [](CLI::App& command) {
-    command.add_option("--config", "File with defaults of flags (default: ~/.config/diapason.toml, if there is one)")
+    command.add_option("--config", "File with defaults of flags (default: ~/.config/diapason.toml, if it exists)")
         ->type_name("FILE");
   });
 }

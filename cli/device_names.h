@@ -1,4 +1,4 @@
-// Devices as `worker --devices` names them.
+// Names of devices, as in `worker --devices`.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace diapason {
 
-// Targets of "cpu", "cpu:0", "opencl:0", "cuda:0,cuda:1", "cuda:*" and targets themselves ("cpu -num-cores=2"). "*"
-// stands for all devices of that kind here, which a process apart looks for: a driver that hangs hangs there.
-// InvalidArgument for a name that is not understood; NotFound when "*" matches none.
+// The targets of a list such as "cpu", "cpu:0", "opencl:0", "cuda:0,cuda:1", "cuda:*" or "cpu -num-cores=2". "*" means
+// all devices of that kind on this host, which a separate process lists, because a driver may hang. InvalidArgument: an
+// invalid name; NotFound: "*" matches no device.
 absl::StatusOr<std::vector<std::string>> DeviceTargets(const std::string& list);
 
-// "rack=a,room=2". InvalidArgument names the flag and the piece.
+// Parses "rack=a,room=2". InvalidArgument names the flag and the invalid part.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(const std::string& flag,
                                                                             const std::string& text);
 
-// The process apart: writes the targets of all devices to stdout, a line each.
+// Entry point of that separate process: writes the targets of all devices to stdout, one per line.
 int PrintDeviceTargets();
 
 }  // namespace diapason

@@ -169,18 +169,15 @@ absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
 }  // namespace
 
 void AddExplain(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command =
-      app.add_subcommand("explain", "Show a candidate's schedule as loops and source, with its numbers");
+  CLI::App* command = app.add_subcommand("explain", "Show a candidate: schedule, loops, source, features and times");
   command->footer(
       "Explains a record of a history (--history, --record), or a candidate of a network's task (MODEL, --target, "
-      "--task): "
-      "its fallback schedule, or that of --sketch with the values of --parameter. The latter needs neither a history "
-      "nor "
-      "the device.");
+      "--task): the fallback schedule, or the schedule of --sketch with the values of --parameter. The latter needs "
+      "neither a history nor the device.");
   auto flags = std::make_shared<ExplainFlags>();
   command->add_option("--history", flags->history, "History with the record")->type_name("FILE");
   AddWhole(command, "--record", &flags->record, {1, std::numeric_limits<int64_t>::max()},
-           "Its id, as `diapason query` shows it");
+           "Id of the record, as `diapason query` shows it");
   AddModelFlags(command, &flags->model);
   command->get_option("MODEL")->required(false);
   AddImportFlags(command, &flags->import);
@@ -198,7 +195,7 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
       ->type_name("NAME=VALUE");
   command
       ->add_option("--show", flags->show,
-                   absl::StrCat("Only these parts of the text, separated by commas: ", absl::StrJoin(kParts, ", ")))
+                   absl::StrCat("Show only these parts, separated by commas: ", absl::StrJoin(kParts, ", ")))
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kParts), std::end(kParts))))
       ->type_name("PARTS");

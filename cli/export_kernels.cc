@@ -23,11 +23,11 @@ absl::Status RunExport(const api::KernelExport& flags, Session& session) {
 
 void AddExportKernels(CLI::App& app, CommandBody& chosen) {
   CLI::App* command =
-      app.add_subcommand("export-kernels", "Write a package's kernels as a C project that needs nothing of Diapason");
+      app.add_subcommand("export-kernels", "Write a package's kernels as a C project that does not need Diapason");
   command->footer(
-      "The folder gets the kernels (cpu: C sources; cuda: cubins and their sources), weights.bin, a header with the "
-      "launch parameters, C code that launches them, and a CMakeLists.txt that builds a library and a program "
-      "run_NAME of it. Packages for opencl and packages that call cuBLAS or cuDNN cannot be exported.");
+      "Writes the kernels (cpu: C sources; cuda: cubins and their sources), weights.bin, a header with the launch "
+      "parameters, C code that launches them, and a CMakeLists.txt that builds a library and a program run_NAME. "
+      "Packages for opencl and packages that call cuBLAS or cuDNN cannot be exported.");
   auto flags = std::make_shared<api::KernelExport>();
   command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
       ->required()

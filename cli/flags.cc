@@ -134,19 +134,18 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
       ->type_name("LAYOUT");
   command
       ->add_option("--dtype", flags->dtype,
-                   "float32 (default), or float16 or bfloat16 for weights and activations; cuda: tf32, float32 whose "
-                   "products may be single ones of TensorFloat-32, or mixed, the same where a task's result stays "
-                   "within --tolerance")
+                   "Type of weights and activations: float32 (default), float16 or bfloat16; on cuda also tf32 "
+                   "(float32, with products that may be rounded to TensorFloat-32) or mixed (as tf32, for tasks whose "
+                   "result stays within --tolerance)")
       ->check(OneOf({"float32", "float16", "bfloat16", "tf32", "mixed"}))
       ->type_name("TYPE");
-  AddSizeFlags(command, flags,
-               "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the "
-               "powers of two in it and 1.5 "
-               "times these; may be repeated, each combination of sizes is a plan of the package");
+  AddSizeFlags(
+      command, flags,
+      "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the powers "
+      "of two in it and 1.5 times these; may be repeated. Each combination of sizes becomes a plan of the package");
   command->add_flag("--strict", flags->strict,
-                    "Refuse a model with tensors of type float64, which are computed in float32 with a warning "
-                    "otherwise, or of a newer "
-                    "opset of ONNX than those that are known");
+                    "Reject a model that contains float64 (otherwise computed in float32, with a warning) or has a "
+                    "newer ONNX opset than the known ones (otherwise read as the newest known one, with a warning)");
 }
 
 void AddImportFlags(CLI::App* command, ImportFlags* flags) {
@@ -155,21 +154,23 @@ void AddImportFlags(CLI::App* command, ImportFlags* flags) {
             "GiB of memory that reading and partitioning the model may take (default: half of the host's)")
       ->type_name("GIB")
       ->group(group);
-  AddNumber(command, "--import-seconds", &flags->seconds, 0, "Seconds that it may take (default 300)")->group(group);
+  AddNumber(command, "--import-seconds", &flags->seconds, 0,
+            "Seconds that reading and partitioning the model may take (default 300)")
+      ->group(group);
 }
 
 void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model) {
   command
       ->add_option("--target", *target,
-                   "What to compile for: cpu, opencl, cuda, with attributes as in \"cuda -arch=sm_90\", "
-                   "\"cpu -num-cores=2\" or \"cuda -libs=cudnn,cublas\" (libraries that compete with our kernels)")
+                   "Device to compile for: cpu, opencl or cuda, with attributes as in \"cuda -arch=sm_90\", \"cpu "
+                   "-num-cores=2\" or \"cuda -libs=cudnn,cublas\" (libraries that compete with generated kernels)")
       ->required()
       ->type_name("TARGET");
   command->add_flag_callback(
       "--strict-fp32", [target] { *target += " -strict-fp32"; },
-      "cuda: no float32 products on tensor cores (3xTF32); the same as -strict-fp32 in the target");
+      "cuda: no float32 products on tensor cores (3xTF32); same as -strict-fp32 in the target");
   AddNumber(command, "--tolerance", &model->tolerance, 0,
-            "--dtype mixed: the largest error of a task's result, relative to it (default 1e-3)");
+            "Largest relative error of a task's result for --dtype mixed (default 1e-3)");
   command->parse_complete_callback([target, model] {
     api::Model moved;
     moved.dtype = model->dtype;
@@ -252,17 +253,17 @@ void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::st
 void AddMaskFlag(CLI::App* command, std::string* mask) {
   command
       ->add_option("--mask", *mask,
-                   "Input that is 1 where a sequence is real and 0 where it is padding: with it, inputs between the "
-                   "sizes of --dim may be padded")
+                   "Input that is 1 at real positions of a sequence and 0 at padded ones; it allows padding of inputs "
+                   "whose sizes are between those of --dim")
       ->type_name("INPUT");
 }
 
 void AddJsonFlag(CLI::App* command, bool* json) {
-  command->add_flag("--json", *json, "One JSON document instead of text");
+  command->add_flag("--json", *json, "Print one JSON document instead of text");
 }
 
 void AddJsonFlagBesideProgress(CLI::App* command, bool* json) {
-  command->add_flag("--json", *json, "One JSON document on stdout; progress goes to stderr");
+  command->add_flag("--json", *json, "Print one JSON document on stdout, and progress on stderr");
 }
 
 void AddTargetFilter(CLI::App* command, std::string* target) {
@@ -270,7 +271,7 @@ void AddTargetFilter(CLI::App* command, std::string* target) {
 }
 
 void AddWorkloadFilter(CLI::App* command, std::string* workload) {
-  command->add_option("--workload", *workload, "Only this workload: its key, or the key's beginning")->type_name("KEY");
+  command->add_option("--workload", *workload, "Only this workload: its key, or a prefix of the key")->type_name("KEY");
 }
 
 void AddNetworkFilter(CLI::App* command, std::string* network) {
@@ -278,13 +279,13 @@ void AddNetworkFilter(CLI::App* command, std::string* network) {
 }
 
 void AddTrackerFlag(CLI::App* command, std::string* tracker) {
-  command->add_option("--tracker", *tracker, "Address of the tracker; of several services the one that answers")
+  command->add_option("--tracker", *tracker, "Address of the tracker; of several, the one that answers is used")
       ->required()
       ->type_name("HOST:PORT[,HOST:PORT]");
 }
 
 void AddListenFlag(CLI::App* command, std::string* listen) {
-  command->add_option("--listen", *listen, "Address to listen on; port 0 takes a free one")
+  command->add_option("--listen", *listen, "Address to listen on; port 0 selects a free port")
       ->required()
       ->type_name("HOST:PORT");
 }

@@ -90,8 +90,8 @@ absl::Status RunHealth(const HealthFlags& flags, Session& session) {
 }
 
 void AddHealth(CLI::App& fleet, CommandBody& chosen) {
-  CLI::App* command = fleet.add_subcommand("health", "Ask a tracker or service whether it serves, for probes");
-  command->footer("Needs no token. The exit status is 0 when it serves and 1 otherwise.");
+  CLI::App* command = fleet.add_subcommand("health", "Check whether a tracker or service is serving, for probes");
+  command->footer("Needs no token. The exit status is 0 if it is serving and 1 otherwise.");
   auto flags = std::make_shared<HealthFlags>();
   command->add_option("--address", flags->address, "Address of the tracker or service")
       ->required()
@@ -115,18 +115,16 @@ absl::Status RunStatus(const FleetFlags& flags, Session& session) {
 }  // namespace
 
 void AddFleet(CLI::App& app, CommandBody& chosen) {
-  CLI::App* fleet = app.add_subcommand("fleet", "Show the workers of a tracker, or whether it serves");
+  CLI::App* fleet = app.add_subcommand("fleet", "Show the workers of a tracker, or whether it is serving");
   fleet->require_subcommand(1);
   AddHealth(*fleet, chosen);
   CLI::App* command = fleet->add_subcommand("status", "Show devices, their workers and the queues");
   command->footer(
-      "trials/s, busy and errors are of the last minute. A device drifts when its reference kernel takes over 10% more "
-      "or less "
-      "time than those of its peers.");
+      "trials/s, busy and errors refer to the last minute. A device drifts if its reference-kernel time differs by "
+      "more than 10% from that of other devices of its model.");
   auto flags = std::make_shared<FleetFlags>();
   AddTrackerFlag(command, &flags->tracker);
-  AddNumber(command, "--wait-timeout", &flags->wait, 0,
-            "Seconds to wait for a tracker that does not answer (default 5)");
+  AddNumber(command, "--wait-timeout", &flags->wait, 0, "Seconds to wait if the tracker does not answer (default 5)");
   AddJsonFlag(command, &flags->json);
   AddSecurityFlags(command, &flags->security);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunStatus(*flags, session); }; });

@@ -157,7 +157,7 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
       return absl::NotFoundError(
           absl::StrCat(flags.file, " cannot be read; name a file that `diapason history export` wrote"));
   } else if (session.environment.in == nullptr) {
-    return absl::InvalidArgumentError("there is no input; name the file to import behind the history");
+    return absl::InvalidArgumentError("there is no input; name the file to import after the history");
   }
   std::istream& from = from_file ? file : *session.environment.in;
   ASSIGN_OR_RETURN(
@@ -210,7 +210,7 @@ absl::Status RunPrune(const HistoryFlags& flags, Session& session) {
 }  // namespace
 
 void AddHistory(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import, copy or prune a history");
+  CLI::App* command = app.add_subcommand("history", "Inspect, check, export, import, copy or prune a history");
   command->require_subcommand(1);
   auto flags = std::make_shared<HistoryFlags>();
   const auto add = [&](const char* name, const char* help, absl::Status (*body)(const HistoryFlags&, Session&)) {
@@ -221,33 +221,34 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
     return action;
   };
   add("info", "What the history holds", RunInfo);
-  add("check", "Read everything and report what is damaged", RunCheck);
+  add("check", "Read everything and report damage", RunCheck);
 
   CLI::App* write = add("export", "Write the records as JSON lines", RunExport);
   write
-      ->add_option(
-          "--format", flags->format,
-          "jsonl: lines that `history import` takes. t4: one document of Kernel Tuner's T4 schema, for other tools")
+      ->add_option("--format", flags->format,
+                   "jsonl: JSON lines, which `history import` reads. t4: one document of Kernel Tuner's T4 schema, for "
+                   "other tools")
       ->capture_default_str()
       ->check(OneOf({kJsonLines, kT4}));
   write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
   AddTargetFilter(write, &flags->target);
   AddWorkloadFilter(write, &flags->workload);
   AddNetworkFilter(write, &flags->model);
-  write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
-  write->add_flag("--with-host", flags->with_host,
-                  "Include the name of the host that measured, which is left out otherwise");
+  write->add_flag("--skip-damaged", flags->skip_damaged,
+                  "Skip records that cannot be read, instead of stopping at the first");
+  write->add_flag("--with-host", flags->with_host, "Include the names of the hosts that measured");
 
   CLI::App* read = add("import", "Add the records of JSON lines", RunImport);
   read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");
-  read->add_flag("--skip-damaged", flags->skip_damaged, "Import the good lines, instead of nothing");
+  read->add_flag("--skip-damaged", flags->skip_damaged,
+                 "Import the undamaged lines; without this flag, one damaged line rejects the whole file");
 
-  CLI::App* copy = add("copy", "Add all of a history to another, which is made", RunCopy);
+  CLI::App* copy = add("copy", "Add everything in a history to another, which is created if necessary", RunCopy);
   copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
   CLI::App* best = add("prune", "Keep only the best records", RunPrune);
   AddWhole(best, "--keep", &flags->keep, {1, std::numeric_limits<int64_t>::max()},
-           "How many of each workload, target and device (default 1)");
+           "How many records of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");
 }
 

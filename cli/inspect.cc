@@ -187,13 +187,11 @@ absl::Status RunInspect(const InspectFlags& flags, Session& session) {
 }  // namespace
 
 void AddInspect(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show inputs and outputs of a model or a package, and what a package consists of");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show the inputs and outputs of a model or a package, and what a package consists of");
   command->footer(
-      "Names, types and shapes; symbolic dimensions are shown by the names that --dim takes. A package (a folder or a "
-      ".dpk file) is "
-      "shown with its target, the "
-      "device, the kernels and the weights; nothing of it is run.");
+      "Shows names, types and shapes; symbolic dimensions have the names that --dim takes. A package (a folder or a "
+      ".dpk file) is shown with its target, device, kernels and weights; nothing in it is executed.");
   auto flags = std::make_shared<InspectFlags>();
   command
       ->add_option("MODEL", flags->model.model,
@@ -201,7 +199,7 @@ void AddInspect(CLI::App& app, CommandBody& chosen) {
       ->required()
       ->type_name("");
   AddSizeFlags(command, &flags->model,
-               "Size of a symbolic dimension of the model, as in seq=128: shows the shapes that follow");
+               "Size of a symbolic dimension of the model, as in seq=128, to show the resulting shapes");
   AddImportFlags(command, &flags->import);
   AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunInspect(*flags, session); }; });

@@ -5,11 +5,11 @@
 
 namespace diapason {
 
-// While one lives, the first SIGINT or SIGTERM sets a flag instead of ending the process; the second one ends it with
-// code 130. One at a time.
+// While a guard exists, the first SIGINT or SIGTERM sets a flag instead of terminating the process; the second one
+// exits with code 130. At most one guard may exist.
 class InterruptGuard {
  public:
-  // Sets *stop to true at the first signal. `stop` outlives the guard.
+  // The first signal sets *stop to true. REQUIRES: `stop` outlives the guard.
   explicit InterruptGuard(std::atomic<bool>* stop);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;

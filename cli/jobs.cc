@@ -340,13 +340,12 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
 }
 
 void AddJobFlags(CLI::App* command, JobFlags* flags) {
-  command->add_option("--service", flags->service, "Address of the service; of several the one that answers")
+  command->add_option("--service", flags->service, "Address of the service; of several, the one that answers is used")
       ->required()
       ->type_name("HOST:PORT[,HOST:PORT]");
-  AddNumber(
-      command, "--timeout", &flags->give_up, 0,
-      "Seconds to keep trying when the service does not answer (default 10; with several addresses 60, in which one "
-      "of them takes over)");
+  AddNumber(command, "--timeout", &flags->give_up, 0,
+            "Seconds to keep trying if the service does not answer (default 10; with several addresses 60, so that a "
+            "standby can take over)");
   AddJsonFlagBesideProgress(command, &flags->json);
   AddSecurityFlags(command, &flags->security);
 }
@@ -356,11 +355,11 @@ using JobBody = absl::Status (*)(const JobFlags&, Session&);
 }  // namespace
 
 void AddSubmit(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("submit", "Hand a network to a service for tuning");
+  CLI::App* command = app.add_subcommand("submit", "Submit a network to a service for tuning");
   command->footer(
-      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it. "
-      "Workers of "
-      "--launch are for this job, and end with this command; `jobs watch` with the same flags finds them again.");
+      "Prints the job's id. The options are those of `tune`. A model file is sent only if the service does not have "
+      "it. Workers of --launch are for this job and stop when this command exits; `jobs watch` with the same flags "
+      "finds them again.");
   auto flags = std::make_shared<SubmitFlags>();
   AddTuneFlags(command, &flags->tune);
   AddJobFlags(command, &flags->job);
@@ -388,16 +387,16 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
     return command;
   };
   add("list", "All jobs, newest first", &RunList);
-  add_for_one("show", "One job: its state, its tasks and what was warned of", &RunShow);
+  add_for_one("show", "Show a job: its state, tasks and warnings", &RunShow);
   AddLaunchFlags(add_for_one("watch", "Follow a job; Ctrl-C leaves it running", &RunWatch), &flags->launch);
-  add_for_one("cancel", "End a job; what it measured is kept", &RunCancel);
-  add("delete", "Forget jobs that have ended; what they measured stays in the history", &RunDelete)
+  add_for_one("cancel", "Cancel a job; its measurements are kept", &RunCancel);
+  add("delete", "Delete jobs that have ended; their measurements stay in the history", &RunDelete)
       ->add_option("JOBS", flags->jobs, "Ids of jobs that have ended, as `diapason jobs list` shows them")
       ->required()
       ->type_name("");
   CLI::App* resume = add_for_one("resume", "Resume a job that has ended", &RunResume);
   AddWhole(resume, "--trials", &flags->trials, {1, int64_t{1} << 50},
-           "New limit, measurements in the history included (default: as before)");
+           "New limit on measurements, including those in the history (default: as before)");
 }
 
 }  // namespace diapason

@@ -120,22 +120,22 @@ absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
   command
       ->add_option("--launch", flags->engine,
-                   "Start workers through local (processes of this host), slurm (sbatch) or kubernetes (kubectl)")
+                   "Start workers: local (processes of this host), slurm (sbatch) or kubernetes (kubectl)")
       ->type_name("ENGINE")
       ->group(kGroup);
-  AddWhole(command, "--workers", &flags->workers, {1, 10000}, "Workers to begin with (default: --min-workers)")
+  AddWhole(command, "--workers", &flags->workers, {1, 10000}, "Workers at the start (default: --min-workers)")
       ->group(kGroup);
   AddWhole(command, "--max-workers", &flags->max_workers, {1, 10000},
-           "Workers while there is much to measure (default: as --workers)")
+           "Most workers, while the queue is long (default: as --workers)")
       ->group(kGroup);
   AddWhole(command, "--min-workers", &flags->min_workers, {0, 10000},
-           "Workers while there is nothing to measure (default: as --workers)")
+           "Least workers, while the queue is empty (default: as --workers)")
       ->group(kGroup);
   AddNumber(command, "--shrink-after", &flags->shrink_after, 0,
-            "Seconds without work until only --min-workers are left (default 60)")
+            "Seconds without measurements after which the number shrinks to --min-workers (default 60)")
       ->group(kGroup);
   AddWhole(command, "--max-replaced", &flags->max_replaced, {0, 1 << 20},
-           "Workers that are replaced when they are lost (default 32)")
+           "Number of lost workers to replace (default 32)")
       ->group(kGroup);
   command
       ->add_option("--worker-args", flags->worker_args,
@@ -144,21 +144,21 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
       ->group(kGroup);
   command
       ->add_option("--worker-program", flags->worker_program,
-                   "Path of diapason where the workers run (default: that of this program)")
+                   "Path of the program diapason where the workers run (default: that of this program)")
       ->type_name("FILE")
       ->group(kGroup);
   auto file = [&](const std::string& name, std::string* value, const std::string& help) {
     command->add_option(name, *value, help)->type_name("FILE")->group(kGroup);
   };
   file("--worker-token-file", &flags->worker_token_file,
-       "File with the workers' token, which they get as a file of mode 600 or a secret");
-  file("--worker-tls-cert", &flags->worker_tls.cert, "Certificate (PEM) that workers get in the same way");
-  file("--worker-tls-key", &flags->worker_tls.key, "Its private key");
-  file("--worker-tls-ca", &flags->worker_tls.ca, "Certificate of the authority that vouches for their tracker");
+       "File with the workers' token, passed to them as a file of mode 600 or a secret");
+  file("--worker-tls-cert", &flags->worker_tls.cert, "Certificate (PEM) of the workers, passed in the same way");
+  file("--worker-tls-key", &flags->worker_tls.key, "Private key of the certificate");
+  file("--worker-tls-ca", &flags->worker_tls.ca, "Certificate of the authority that signed the tracker's certificate");
   command
       ->add_option("--worker-secrets", flags->worker_secrets,
-                   "With slurm, a folder for these that its nodes see too (default: the current one); with local, any "
-                   "(default: that of temporary files)")
+                   "Folder for these files; with slurm, one that the nodes can see (default: the current folder; with "
+                   "local, the folder of temporary files)")
       ->type_name("DIR")
       ->group(kGroup);
   command->add_option("--slurm-args", flags->slurm_args, "For sbatch, for example \"-p gpu --gres=gpu:1\"")

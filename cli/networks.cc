@@ -45,8 +45,7 @@ void PrintOne(std::ostream& out, const api::BuiltinNetwork& network) {
   for (const api::NetworkOption& option : network.options) options.AddRow({option.name, option.fallback, option.help});
   out << network.name << ": " << network.help << "\n\n"
       << options.ToString()
-      << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape are there for all "
-         "networks.\n";
+      << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape apply to all networks.\n";
 }
 
 absl::StatusOr<api::BuiltinNetwork> Find(const std::string& name) {

@@ -191,24 +191,21 @@ absl::Status RunProfile(const ProfileFlags& flags, Session& session) {
 }  // namespace
 
 void AddProfile(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("profile", "Show where the time of a package goes, kernel by kernel");
+  CLI::App* command = app.add_subcommand("profile", "Show the time of each kernel of a package");
   command->footer(
-      "Kernels run in the network's order, with random inputs, and each is timed where it stands, so that it finds the "
-      "caches as in a real run. The latency is that of real runs, without "
-      "timers. What it has more than the kernels' medians is shown by cause: kernels that were disturbed, other ones "
-      "in "
-      "each run, and time between kernels; what it has less was saved by overlap. GFLOP/s counts the operations that a "
-      "kernel "
-      "executes, GB/s each byte that it touches once; the roofline is how much of the speed that the device's peaks "
-      "allow is reached. Above 100%: the data came from caches.");
+      "The network runs with random inputs, and each kernel is timed in place, so that it finds the caches as in a "
+      "real run. The latency is that of real runs, without timers. Its difference from the sum of the kernels' medians "
+      "is shown by cause: kernels that were disturbed, different ones in each run, and time between kernels, which is "
+      "negative if kernels overlap. GFLOP/s counts the operations that a kernel executes, GB/s each byte that it "
+      "accesses once. The roofline is the fraction of the speed that the device's peaks allow; above 100%, data came "
+      "from caches.");
   auto flags = std::make_shared<ProfileFlags>();
   command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
       ->required()
       ->type_name("");
-  AddDimFlag(command, &flags->dims, "Size of a symbolic dimension, as in seq=128 (default: all that the package has)");
+  AddDimFlag(command, &flags->dims, "Size of a symbolic dimension, as in seq=128 (default: all sizes of the package)");
   AddNumber(command, "--duration", &flags->duration, 0, "Seconds to time kernels of each plan (default 2)");
-  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,
-            "Length of the runs before, which do not count (default 200)");
+  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0, "Milliseconds of warm-up before measuring (default 200)");
   AddNumber(command, "--peak-gflops", &flags->peak_gflops, 0,
             "The device's float32 GFLOP/s, for the roofline (default: from its clock and units; opencl: unknown)");
   AddNumber(

@@ -96,20 +96,21 @@ absl::Status RunQuery(QueryFlags& flags, Session& session) {
 
 void AddQuery(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("query", "Show the best records of a history");
-  command->footer("With --model, the tasks come by their share of the network's time, the slowest first.");
+  command->footer("With --model, tasks are sorted by their share of the network's time, the slowest first.");
   auto flags = std::make_shared<QueryFlags>();
   flags->history_flag = command->add_option("--history", flags->history, "History to read")->type_name("FILE");
-  flags->service_flag = command
-                            ->add_option("--service", flags->service,
-                                         "Ask this service instead of a file; of several the one that answers")
-                            ->type_name("HOST:PORT[,HOST:PORT]");
+  flags->service_flag =
+      command
+          ->add_option("--service", flags->service,
+                       "Query this service instead of a file; of several, the one that answers is used")
+          ->type_name("HOST:PORT[,HOST:PORT]");
   AddSecurityFlags(command, &flags->security);
   AddTargetFilter(command, &flags->target);
   AddWorkloadFilter(command, &flags->workload);
   command->add_option("--device", flags->device, "Only records of this device model")->type_name("NAME");
   AddNetworkFilter(command, &flags->model);
   AddWhole(command, "--top", &flags->top, {1, std::numeric_limits<int64_t>::max()},
-           "How many of each workload, target and device (default 1)");
+           "How many records of each workload, target and device (default 1)");
   AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunQuery(*flags, session); }; });
 }

@@ -97,11 +97,11 @@ absl::Status RunAdd(const RecordsFlags& flags, Session& session) {
 }  // namespace
 
 void AddRecords(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("records", "List, check and make files of ready-made records");
+  CLI::App* command = app.add_subcommand("records", "List, check and create files of ready-made records");
   command->footer(
-      "Records of the built-in networks on some devices come with Diapason: `build` looks at them after the histories "
-      "that it is given, and `tune` begins with them. They are JSON lines, as `diapason history export` writes them, "
-      "in share/diapason/records beside the program's folder; the environment variable DIAPASON_RECORDS names another "
+      "Diapason comes with records of built-in networks on some devices. `build` uses them where the given histories "
+      "have no record, and `tune` starts from them. They are JSON lines, as `diapason history export` writes them, in "
+      "share/diapason/records beside the program's folder; the environment variable DIAPASON_RECORDS names another "
       "folder.");
   command->require_subcommand(1);
   auto flags = std::make_shared<RecordsFlags>();
@@ -112,14 +112,15 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
   CLI::App* list = AddAction(command, chosen, flags, {"list", "What the files hold", RunList});
   add_files(list);
   AddTargetFilter(list, &flags->target);
-  CLI::App* check = AddAction(command, chosen, flags,
-                              {"check", "Read the files and replay and lower each schedule; nothing is run", RunCheck});
+  CLI::App* check =
+      AddAction(command, chosen, flags,
+                {"check", "Read the files, and replay and lower each schedule; nothing is executed", RunCheck});
   add_files(check);
   CLI::App* add = AddAction(
       command, chosen, flags,
-      {"add", "Put the best verified records of a history into a file, without host and command lines", RunAdd});
+      {"add", "Add the best verified records of a history to a file, without hosts and command lines", RunAdd});
   add->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
-  add->add_option("--out", flags->out, "File to make, or to add to: it keeps the best of both")
+  add->add_option("--out", flags->out, "File to create or to add to; the best of both sets of records are kept")
       ->required()
       ->type_name("FILE");
   AddTargetFilter(add, &flags->target);
@@ -127,7 +128,7 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME");
-  AddWhole(add, "--keep", &flags->keep, {1, 1000}, "How many of each workload, target and device (default 2)");
+  AddWhole(add, "--keep", &flags->keep, {1, 1000}, "How many records of each workload, target and device (default 2)");
 }
 
 }  // namespace diapason

@@ -229,23 +229,21 @@ void AddBenchFlags(CLI::App* command, RunFlags* flags) {
   const std::string group = "Measuring";
   command
       ->add_flag("--bench", flags->bench,
-                 "Measure latency (percentiles of runs one by one) and throughput (runs back to back)")
+                 "Measure latency (percentiles of single runs) and throughput (runs back to back)")
       ->group(group);
   const auto bench = [flags](const std::string&) { flags->bench = true; };
-  AddNumber(command, "--duration", &flags->duration, 0, "Seconds to measure runs one by one (default 3)")
+  AddNumber(command, "--duration", &flags->duration, 0, "Seconds of single runs (default 3)")
       ->group(group)
       ->each(bench);
-  AddWhole(command, "--iterations", &flags->iterations, {1, 1'000'000'000}, "Runs one by one, at least (default 10)")
+  AddWhole(command, "--iterations", &flags->iterations, {1, 1'000'000'000}, "Least number of single runs (default 10)")
       ->group(group)
       ->each(bench);
-  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,
-            "Length of the runs before, which do not count (default 200)")
+  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0, "Milliseconds of warm-up before measuring (default 200)")
       ->group(group)
       ->each(bench);
   AddWhole(command, "--repeat", &flags->repeat, {1, 100'000}, "Samples of runs back to back (default 10)")
       ->group(group);
-  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
-            "Length of such a sample in ms, at least (default 100)")
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Least length of such a sample in ms (default 100)")
       ->group(group);
 }
 
@@ -254,39 +252,36 @@ void AddBenchFlags(CLI::App* command, RunFlags* flags) {
 void AddRun(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("run", "Run a package, check it and time it");
   command->footer(
-      "A package that was built with --dim has several plans. The sizes of the inputs choose one; inputs between the "
-      "sizes are padded where the "
-      "build has shown that to be harmless, outputs are cropped, and other sizes are rejected.");
+      "A package that was built with --dim has several plans, of which the sizes of the inputs select one. Inputs of "
+      "sizes between those of the plans are padded, and outputs cropped, if the build has proven that this changes no "
+      "result; other sizes are rejected.");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
       ->required()
       ->type_name("");
   command
       ->add_option("--input", flags->inputs,
-                   "Contents of an input, NAME=FILE with a .npy or ONNX .pb tensor; may be repeated")
+                   "Content of an input, NAME=FILE with a .npy or ONNX .pb tensor; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE");
   AddDimFlag(command, &flags->dims,
-             "Sizes of the random inputs, where no file says them, and so the plan of a package that has several: "
-             "seq=100 or, one run after the "
-             "other, seq=16,100 (default: those of all plans)");
+             "Sizes of random inputs, which select the plan of a package that has several: seq=100 or, for one run "
+             "after the other, seq=16,100 (default: the sizes of all plans)");
   AddWhole(command, "--random-seed", &flags->random_seed, {0, std::numeric_limits<int64_t>::max()},
-           "Seed of the inputs that no file is given for (default 0)");
+           "Seed of the random inputs (default 0)");
   command->add_option("--output-dir", flags->output_dir, "Folder for the outputs, as NAME.npy")->type_name("DIR");
   command->add_flag("--check", flags->check, "Compare the outputs with the reference implementation of the network");
   command
-      ->add_option(
-          "--compare", flags->comparisons,
-          "Compare an output with a file, OUTPUT=FILE with a .npy or ONNX .pb tensor; may be repeated. The exit "
-          "status is 0 only if all agree")
+      ->add_option("--compare", flags->comparisons,
+                   "Compare an output with a file, OUTPUT=FILE with a .npy or ONNX .pb tensor; may be repeated. The "
+                   "exit status is 0 only if all agree within --tolerance")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("OUTPUT=FILE");
   AddNumber(command, "--tolerance", &flags->tolerance, 0,
-            "What --compare allows: an error of so much of the larger of the element and the output's root mean square "
-            "(default 0.001, 0.01 for "
-            "float16, 0.05 for bfloat16); integers must be equal");
+            "Error that --compare allows, relative to the larger of the element and the output's root mean square "
+            "(default 0.001, float16 0.01, bfloat16 0.05); integers must be equal");
   AddBenchFlags(command, flags.get());
   AddJsonFlag(command, &flags->json);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunRun(*flags, session); }; });

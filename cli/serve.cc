@@ -254,46 +254,46 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
 }  // namespace
 
 void AddServe(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("serve", "Run the service that takes tuning jobs and answers for a history");
+  CLI::App* command =
+      app.add_subcommand("serve", "Run the service that accepts tuning jobs and answers queries of a history");
   command->footer(
       "Jobs are kept in FILE.jobs, models in FILE.models; with a history in PostgreSQL, in the database. A service "
-      "that "
-      "was stopped or killed resumes every unfinished job when it is started again. Of several services with one "
-      "history in PostgreSQL, one listens and works; the others stand by, with --listen, --http and --metrics closed, "
-      "and "
-      "one of them takes over when it ends.");
+      "that was stopped or killed resumes every unfinished job when it is restarted. Of several services with one "
+      "history in PostgreSQL, one is active; the others are standbys, with --listen, --http and --metrics closed, and "
+      "one of them takes over when it stops.");
   auto flags = std::make_shared<ServeFlags>();
   AddListenFlag(command, &flags->listen);
-  command->add_option("--history", flags->history, "History of all jobs; made when there is none")
+  command->add_option("--history", flags->history, "History of all jobs; created if it does not exist")
       ->required()
       ->type_name("FILE");
-  AddNumber(
-      command, "--history-lease", &flags->lease_seconds, 0.1,
-      absl::StrCat("Seconds after which another service with the same history takes over from this one when it is "
-                   "silent; of a history in PostgreSQL (default ",
-                   kLeaseSeconds, ")"));
+  AddNumber(command, "--history-lease", &flags->lease_seconds, 0.1,
+            absl::StrCat("Seconds without a renewal after which another service with the same history in PostgreSQL "
+                         "takes over (default ",
+                         kLeaseSeconds, ")"));
   command
       ->add_option("--tracker", flags->tracker,
-                   "Tracker of the fleet (default: one of its own, which workers reach at --listen)")
+                   "Tracker of the fleet (default: the service runs its own, which workers reach at --listen)")
       ->type_name("HOST:PORT[,HOST:PORT]");
-  command->add_option("--state", flags->state, "State of its own tracker (default: FILE.tracker)")->type_name("FILE");
   command
-      ->add_option(
-          "--http", flags->http,
-          "Show jobs, history and fleet as a page here too, with the certificates and tokens of --listen; port "
-          "0 takes a free one")
+      ->add_option("--state", flags->state, "File for the state of the service's own tracker (default: FILE.tracker)")
+      ->type_name("FILE");
+  command
+      ->add_option("--http", flags->http,
+                   "Serve a page with jobs, history and fleet, with the certificates and tokens of --listen; port 0 "
+                   "selects a free port")
       ->type_name("HOST:PORT");
-  AddWhole(command, "--max-running-jobs", &flags->running, {1, 64}, "Jobs at once (default 4)");
+  AddWhole(command, "--max-running-jobs", &flags->running, {1, 64}, "Jobs that run at the same time (default 4)");
   AddWhole(command, "--max-queued-jobs", &flags->unfinished, {1, 100000},
-           "Jobs that may wait or run; more are refused (default 256)");
+           "Jobs that may wait or run; further ones are rejected (default 256)");
   AddWhole(command, "--max-unfinished-jobs-per-token", &flags->unfinished_per_token, {1, 100000},
-           absl::StrCat("Jobs, submitted or resumed with the token, that may wait or run (default ",
+           absl::StrCat("Unfinished jobs submitted or resumed with the token (default ",
                         JobManagerOptions().unfinished_per_token, ")"))
       ->group(kQuotaGroup);
   AddWhole(command, "--max-models", &flags->max_models, {1, 1000000},
-           "Models that are kept; those used longest ago go when no unfinished job has them (default 1000)");
+           "Number of models to keep; the least recently used are removed, unless an unfinished job needs them "
+           "(default 1000)");
   AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0,
-            "GiB of models that are kept, likewise (default 64)");
+            "Total size in GiB of the models to keep (default 64)");
   AddImportFlags(command, &flags->import);
   AddLaunchFlags(command, &flags->launch);
   AddQuotaFlags(command, &flags->quotas);

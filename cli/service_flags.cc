@@ -30,7 +30,7 @@ void AddServiceFlags(CLI::App* command, ServiceFlags* flags, ConnectionSide side
       ->type_name("LEVEL");
   command
       ->add_option("--metrics", flags->metrics,
-                   "Serve metrics for Prometheus at http://HOST:PORT/metrics, in plain text and to everybody")
+                   "Serve metrics for Prometheus at http://HOST:PORT/metrics, unencrypted and without authorization")
       ->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security, side);
 }
@@ -69,14 +69,16 @@ void QuotaFlags::ApplyTo(TrackerOptions& options) const {
 void AddQuotaFlags(CLI::App* command, QuotaFlags* flags) {
   const TrackerOptions all;
   AddWhole(command, "--max-queues-per-token", &flags->queues, {1, all.max_queues},
-           absl::StrCat("Tuners and jobs that measure at once (default ", all.max_queues_per_token, ")"))
+           absl::StrCat("Tuners and jobs that measure at the same time (default ", all.max_queues_per_token, ")"))
       ->group(kQuotaGroup);
   AddWhole(command, "--max-pending-per-token", &flags->pending, {1, 1 << 30},
-           absl::StrCat("Measurements that wait, run or were not fetched (default ", all.max_pending_per_token, ")"))
+           absl::StrCat("Measurements that are queued, running or not yet fetched (default ", all.max_pending_per_token,
+                        ")"))
       ->group(kQuotaGroup);
-  AddWhole(
-      command, "--max-stored-mib-per-token", &flags->stored_mib, {1, static_cast<int64_t>(all.max_stored_bytes >> 20)},
-      absl::StrCat("MiB of these measurements and their results (default ", all.max_stored_bytes_per_token >> 20, ")"))
+  AddWhole(command, "--max-stored-mib-per-token", &flags->stored_mib,
+           {1, static_cast<int64_t>(all.max_stored_bytes >> 20)},
+           absl::StrCat("Total size in MiB of these measurements and their results (default ",
+                        all.max_stored_bytes_per_token >> 20, ")"))
       ->group(kQuotaGroup);
 }
 
@@ -88,29 +90,28 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, ConnectionSide si
   file("--tls-cert", &flags->tls.cert,
        "Certificate to present (PEM); with --tls-key and --tls-ca, mutual TLS is required; files are reloaded when "
        "they change");
-  file("--tls-key", &flags->tls.key, "Its private key");
-  file("--tls-ca", &flags->tls.ca, "Certificate of the authority that signs the certificates to accept");
-  if (side != ConnectionSide::kServer) file("--token-file", &flags->token_file, "File with the token to show");
+  file("--tls-key", &flags->tls.key, "Private key of the certificate");
+  file("--tls-ca", &flags->tls.ca, "Certificate of the authority whose certificates are accepted");
+  if (side != ConnectionSide::kServer) file("--token-file", &flags->token_file, "File with the token to present");
   if (side != ConnectionSide::kClient)
     file("--tokens", &flags->tokens,
-         "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
+         "File with the tokens to accept, one line ROLE TOKEN NAME for each; reloaded when it changes");
   command
-      ->add_flag("--tls-allow-no-role", flags->allow_no_role,
-                 "Accept certificates without a role (urn:diapason:role:...), until all of the fleet are replaced")
+      ->add_flag(
+          "--tls-allow-no-role", flags->allow_no_role,
+          "Accept certificates without a role (urn:diapason:role:...), while those of a fleet are being replaced")
       ->group(group);
   command
       ->add_flag("--insecure", flags->insecure,
-                 "Speak plain text beyond this host, where everybody may read and answer")
+                 "Allow unencrypted connections with other hosts, which anybody on the network can read and answer")
       ->group(group);
 }
 
 void AddSandboxFlag(CLI::App* command, std::string* mode) {
   command
-      ->add_option(
-          "--sandbox", *mode,
-          "Builders and runners without network, and with files that they can only read, by bubblewrap: on, off, or "
-          "auto "
-          "(default: where this host allows it)")
+      ->add_option("--sandbox", *mode,
+                   "Isolate builders and runners with bubblewrap (no network, read-only files): on, off, or auto (the "
+                   "default: on where this host allows it)")
       ->check(CLI::Validator(
           [](std::string& text) {
             return ParseSandboxMode(text).has_value() ? std::string() : text + ": give auto, on or off";
@@ -122,10 +123,9 @@ void AddSandboxFlag(CLI::App* command, std::string* mode) {
 
 void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names) {
   command
-      ->add_option(
-          "--keep-env", *names,
-          "Environment variable that builders and runners get besides those that compilers and drivers need; may be "
-          "given several times")
+      ->add_option("--keep-env", *names,
+                   "Environment variable to pass to builders and runners, besides those that compilers and drivers "
+                   "need; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME")
       ->group("Security");

@@ -1,4 +1,4 @@
-// Text tables and numbers for people.
+// Text tables and formatting of numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace diapason {
 
-// A table whose columns are as wide as their widest cell, with two blanks between them.
+// A table whose columns are as wide as their widest cell and separated by two spaces.
 class TextTable {
  public:
   struct Column {
@@ -18,8 +18,8 @@ class TextTable {
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
   // REQUIRES: as many cells as columns.
   void AddRow(std::vector<std::string> cells);
-  // One line a row, title first, each ending in a newline and none wider than `width` (0: as wide as needed): cells of
-  // the widest column that is not right-aligned are cut with "…".
+  // One line for the titles and one per row, each ending in a newline. If lines would be wider than `width` (0: no
+  // limit), cells of the widest left-aligned column are cut with "…".
   std::string ToString(int width = 0) const;
 
  private:
@@ -38,12 +38,12 @@ std::string ClockText(double seconds);
 std::string Bytes(int64_t bytes);
 // "1 task", "2 tasks".
 std::string Count(int64_t n, const std::string& singular);
-// Where a task's schedule in a package is from: its record's id ("12"); "shipped" or "file" if the record has no id,
-// since `source` says that it is a ready-made one or from a file; "-" for the fallback schedule.
+// The record of a task's schedule in a package: its id ("12"); `source` ("shipped", "file") if it has no id; "-" for
+// the fallback schedule.
 std::string RecordText(const std::optional<int64_t>& id, const std::string& source);
-// The columns of a terminal that UTF-8 text takes, counting each code point as one.
+// Columns of a terminal that UTF-8 text takes, one per code point.
 int Columns(const std::string& text);
-// The text shortened to at most `width` columns, with "…" at its end if something was lost.
+// The text truncated to at most `width` columns, ending with "…" if it was longer.
 std::string Cut(const std::string& text, int width);
 
 }  // namespace diapason

@@ -121,7 +121,7 @@ absl::Status RunTasks(const TasksFlags& flags, Session& session) {
 }  // namespace
 
 void AddTasks(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("tasks", "Show the tuning tasks of a network");
+  CLI::App* command = app.add_subcommand("tasks", "List the tuning tasks of a network");
   auto flags = std::make_shared<TasksFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
@@ -129,10 +129,10 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   AddMaskFlag(command, &flags->mask);
   AddJsonFlag(command, &flags->json);
   command->footer(
-      "The inputs are shown with their symbolic dimensions, to which --dim gives sizes; with several sizes, the tasks "
-      "of all plans are shown, each "
-      "once, and for each plan whether smaller inputs may be padded to its sizes. A symbolic first dimension without "
-      "sizes is 1. Kernels are those of the schedule that is used without any record.");
+      "Shows the inputs with their symbolic dimensions, to which --dim gives sizes. With several sizes, the tasks of "
+      "all plans are listed once each, and for each plan whether smaller inputs may be padded to its sizes. A symbolic "
+      "first dimension without sizes is 1. The column `kernels` refers to the fallback schedule, which is used without "
+      "a record.");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTasks(*flags, session); }; });
 }
 

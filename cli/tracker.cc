@@ -61,27 +61,24 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
 void AddTracker(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tracker", "Run the registry of workers and the queue of measurements");
   command->footer(
-      "Workers and tuners connect to it. Without --state a tracker that is started again knows nothing of before: "
-      "workers "
-      "register "
-      "and tuners submit anew by themselves, and what was running is measured again.");
+      "Workers and tuners connect to the tracker. Without --state, a restarted tracker has no knowledge of earlier "
+      "leases: workers and tuners register again by themselves, and running measurements are repeated.");
   auto flags = std::make_shared<TrackerFlags>();
   AddListenFlag(command, &flags->listen);
-  command->add_option("--state", flags->state, "File that keeps queues, leases and results over a restart")
+  command->add_option("--state", flags->state, "File that keeps queues, leases and results across restarts")
       ->type_name("FILE");
   AddNumber(command, "--heartbeat", &flags->heartbeat, 0, "Seconds between the reports of a worker (default 1)");
   AddNumber(command, "--session", &flags->session, 0,
-            "Seconds of silence after which a worker is taken for lost (default 10)");
+            "Seconds without a report after which a worker counts as lost (default 10)");
   AddNumber(command, "--lease", &flags->lease, 0,
-            "Seconds after which a measurement that nobody renews runs elsewhere (default 15)");
+            "Seconds after which a lease that is not renewed expires, and its measurement runs elsewhere (default 15)");
   AddNumber(command, "--queue-expiry", &flags->queue_expiry, 0,
-            "Seconds after which a tuner that is silent is forgotten (default 60)");
-  AddNumber(
-      command, "--exclude-drift", &flags->exclude_drift, 1,
-      "Take a device out of service when its reference-kernel time differs from its peers' by more than this ratio "
-      "(default: `fleet status` tells of it)");
+            "Seconds without a call after which a tuner is forgotten (default 60)");
+  AddNumber(command, "--exclude-drift", &flags->exclude_drift, 1,
+            "Take a device out of service while its reference-kernel time differs by more than this ratio from that of "
+            "other devices of its model (default: only `fleet status` shows drift)");
   AddWhole(command, "--max-pending", &flags->max_pending, {1, 1 << 20},
-           "Measurements that a tuner may have waiting (default 4096)");
+           "Measurements that one tuner may have queued (default 4096)");
   AddQuotaFlags(command, &flags->quotas);
   AddServiceFlags(command, &flags->service, ConnectionSide::kServer);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });

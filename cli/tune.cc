@@ -317,38 +317,35 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
 }  // namespace
 
 void AddTune(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("tune", "Search fast schedules for a network and store them in a history");
+  CLI::App* command =
+      app.add_subcommand("tune", "Search for fast schedules of a network and store all measurements in a history");
   command->footer(
-      "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring device "
-      "and compared with the "
-      "reference implementation, on several inputs and many times. Records that make it wrong are found, marked in the "
-      "history "
-      "and replaced by the next "
-      "best; the exit status is 0 only if the network is right at last. "
-      "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once. With "
-      "-libs=cudnn,cublas in the target, calls of these libraries compete with generated kernels; one that is not on "
-      "this "
-      "machine is left out with a warning.");
+      "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring "
+      "device, run on several inputs, many times, and compared with the reference implementation. Records that make it "
+      "wrong are found, marked in the history and replaced by the next best; the exit status is 0 only if the network "
+      "is correct in the end. Ctrl-C finishes the running measurements, keeps all results and exits with 130; a second "
+      "Ctrl-C stops at once. With -libs=cudnn,cublas in the target, calls of these libraries compete with generated "
+      "kernels; a library that is not installed is omitted with a warning.");
   auto flags = std::make_shared<TuneFlags>();
   AddTuneFlags(command, flags.get());
   AddImportFlags(command, &flags->import);
-  command->add_option("--history", flags->history, "History to add to; made when there is none")
+  command->add_option("--history", flags->history, "History to add to; created if it does not exist")
       ->required()
       ->type_name("FILE");
   command
-      ->add_option("--without", flags->without,
-                   "Algorithms to leave out of the search, of attention (its two products on tensor cores), gemm, "
-                   "rows, strassen and winograd, as in "
-                   "strassen,winograd; records that a history has of them count as before")
+      ->add_option(
+          "--without", flags->without,
+          "Algorithms to exclude from the search, separated by commas: attention (its two products on tensor cores), "
+          "gemm, rows (row-wise im2col), strassen, winograd. Records of these in the history still count")
       ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, {1, 1024},
-           "Processes that compile (default: as the machine allows)");
+           "Number of processes that compile (default: depends on cores and memory)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT[,HOST:PORT]")
       ->group("Measuring on a fleet");
   AddNumber(
       command, "--wait-timeout", &flags->wait, 0,
-      "Seconds to wait for the tracker, 60 at most, and for a device of the fleet (default 60, with --launch 3600)")
+      "Seconds to wait for the tracker (60 at most) and for a device of the fleet (default 60, with --launch 3600)")
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);

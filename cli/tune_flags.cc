@@ -22,56 +22,58 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
            absl::StrCat("Measurements in all, those in the history included (default ", kDefaultTrials,
                         ", or no limit with --seconds)"));
   AddNumber(command, "--seconds", &flags->seconds, 0,
-            "Time to tune, verification of the bests included; the limit that comes first ends the run");
-  command->add_option("--tasks", flags->tasks, "Only these tasks, by id: 1,4")->type_name("IDS");
-  AddNumber(
-      command, "--early-stop", &flags->early_stop, 0,
-      "End when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number "
-      "of trials without a gain");
+            "Time limit, including verification; tuning stops at --trials or --seconds, whichever comes first");
+  command->add_option("--tasks", flags->tasks, "Tune only these tasks, by id: 1,4")->type_name("IDS");
+  AddNumber(command, "--early-stop", &flags->early_stop, 0,
+            "Stop early: a fraction such as 0.01 is the least improvement expected of the next tenth of the trials; a "
+            "whole number is the number of trials without improvement");
   command
       ->add_option("--objective", flags->objective,
-                   "What to make small: sum (default), or targets:NETWORK=5ms: no gain below a network's target")
+                   "Quantity to minimize: sum (estimated latency, the default), or targets:NETWORK=5ms, which stops "
+                   "tuning a network once its estimated latency is below this")
       ->type_name("TEXT");
   AddWhole(command, "--seed", &flags->seed, {0, kMost}, "Seed of the search (default 0)");
   AddWhole(command, "--trials-per-round", &flags->trials_per_round, {1, 4096},
-           "Trials of a task between choices (default 64)");
-  command->add_flag("--deterministic", flags->deterministic,
-                    "One round after the other: the same proposals for the same seed and measurements; slower");
-  command->add_flag("--no-check", flags->no_check,
-                    "Do not compare the assembled network with the reference implementation at the end, which takes "
-                    "seconds to minutes after "
-                    "--seconds are over");
+           "Trials of one task before the next task is chosen (default 64)");
+  command->add_flag(
+      "--deterministic", flags->deterministic,
+      "Run one round after the other, so that the same seed and measurements give the same proposals; slower");
+  command->add_flag(
+      "--no-check", flags->no_check,
+      "Do not check the assembled network at the end; the check takes seconds to minutes beyond --seconds");
   command->add_flag("--cold-start", flags->cold_start,
-                    "Begin each task without what similar ones of the network and the history found best");
+                    "Do not start from the best configurations of similar tasks of the network and the history");
   command->add_flag("--no-shipped-records", flags->no_shipped,
-                    "Begin without the records that come with Diapason (`diapason records`)");
+                    "Do not start from the records that come with Diapason (`diapason records`)");
 }
 
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
-  AddWhole(command, "--repeat", &flags->repeat, {1, 1000}, "Samples of a trial (default 3)");
-  AddWhole(command, "--number", &flags->number, {1, 1'000'000}, "Launches of a sample, at least (default 1)");
+  AddWhole(command, "--repeat", &flags->repeat, {1, 1000}, "Samples per trial (default 3)");
+  AddWhole(command, "--number", &flags->number, {1, 1'000'000}, "Least number of launches per sample (default 1)");
   AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
-            "Length of a sample in ms, at least (default 20; 100 with --no-race)");
+            "Least length of a sample in ms (default 20; 100 with --no-race)");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
-  command->add_flag("--no-race", flags->no_race, "Measure slow candidates as long as fast ones");
+  command->add_flag("--no-race", flags->no_race,
+                    "Measure all candidates in full; by default clearly slower ones are stopped early");
   command->add_flag("--flush-l2", flags->flush_l2, "Start each launch with a cold last-level cache");
 }
 
 void AddDevices(CLI::App* command, TuneFlags* flags) {
-  command->add_option("--device", flags->device, "Only devices of this model (`diapason fleet status`)")
+  command->add_option("--device", flags->device, "Use only devices of this model (`diapason fleet status` lists them)")
       ->type_name("NAME")
       ->group(kFleet);
-  command->add_option("--selector", flags->labels, "Only devices of workers that carry these labels")
+  command->add_option("--selector", flags->labels, "Use only devices of workers with these labels")
       ->type_name("K=V,...")
       ->group(kFleet);
-  AddWhole(command, "--priority", &flags->priority, {-1000, 1000}, "Who has a higher one is measured first (default 0)")
+  AddWhole(command, "--priority", &flags->priority, {-1000, 1000},
+           "Tuners and jobs of a higher priority are measured first (default 0)")
       ->group(kFleet);
   command
-      ->add_option("--weight", flags->weights,
-                   "Share among those of one priority (default 1); or, as SYMBOL=SIZE:WEIGHT (seq=128:5), how much a "
-                   "size of --dim counts, for which "
-                   "trials are spent accordingly; may be repeated")
+      ->add_option(
+          "--weight", flags->weights,
+          "Share of the devices among tuners and jobs of the same priority (default 1); or, as SYMBOL=SIZE:WEIGHT "
+          "(seq=128:5), weight of a size of --dim in the allocation of trials; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("X")

@@ -98,14 +98,14 @@ absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
 void AddUi(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("ui", "Show a history as a page in the browser, live");
   command->footer(
-      "Prints the page's address and serves it until Ctrl-C. What tuners measure meanwhile appears at once.\n"
-      "`diapason serve --http` shows the jobs and the fleet of a service too; `diapason report` writes one file.");
+      "Prints the page's address and serves it until Ctrl-C. New measurements appear at once.\n`diapason serve --http` "
+      "also shows the jobs and the fleet of a service; `diapason report` writes the page to one file.");
   auto flags = std::make_shared<UiFlags>();
   command->add_option("--history", flags->history, "History to show")->required()->type_name("FILE");
   command
       ->add_option("--http", flags->http,
-                   absl::StrCat("Address to listen on; port 0 takes a free one (default ", kDefaultAddress,
-                                ", or a free port where that one is in use)"))
+                   absl::StrCat("Address to listen on; port 0 selects a free port (default ", kDefaultAddress,
+                                ", or a free port if that one is in use)"))
       ->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security, ConnectionSide::kServer);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunUi(*flags, session); }; });
@@ -113,14 +113,14 @@ void AddUi(CLI::App& app, CommandBody& chosen) {
 
 void AddReport(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("report", "Write a history as one HTML file");
-  command->footer("The page of `diapason ui`, with all measurements, in a file that needs nothing else.");
+  command->footer("The file contains the page of `diapason ui` and needs no server and no network.");
   auto flags = std::make_shared<ReportFlags>();
   command->add_option("--history", flags->history, "History to show")->required()->type_name("FILE");
-  command->add_option("--out", flags->out, "File to write; an earlier report is replaced")
+  command->add_option("--out", flags->out, "File to write; an existing report is replaced")
       ->required()
       ->type_name("FILE");
   AddWhole(command, "--details", &flags->details, {0, 100000},
-           "Best records that come with loops, source and features, the slowest tasks first (default 40)");
+           "Number of best records to include with loops, source and features, the slowest tasks first (default 40)");
   command->callback(
       [&chosen, flags] { chosen = [flags](Session& session) { return RunReportCommand(*flags, session); }; });
 }

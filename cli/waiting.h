@@ -1,4 +1,4 @@
-// Why a job of a service does not get on, for `submit --wait` and `jobs watch`.
+// Why a job of a service makes no progress, for `submit --wait` and `jobs watch`.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace diapason {
 
-// What is known of a job that waits.
+// A job without progress.
 struct WaitingJob {
-  bool queued = false;                        // the service has not begun it
+  bool queued = false;                        // the service has not started it
   int64_t running_jobs = 0;                   // of the service
   std::string target;                         // as it was submitted
-  std::string device;                         // the model that is asked for; empty: any
-  std::map<std::string, std::string> labels;  // that workers are to carry
+  std::string device;                         // required model; empty: any
+  std::map<std::string, std::string> labels;  // required labels of workers
   std::string tracker;                        // where workers of the service register
 };
 
-// One sentence with what to do about it. Nothing: a device is there, so that it will get on. `fleet` absent: the
-// tracker was not to be asked.
+// The reason and what to do about it, in one sentence. Nothing: there is a device, so the job will continue. `fleet` is
+// absent if the tracker could not be asked.
 std::optional<std::string> WhyWaiting(const WaitingJob& job, const std::optional<FleetStatus>& fleet);
 
 }  // namespace diapason

@@ -85,7 +85,7 @@ void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
   constexpr int64_t kMost = int64_t{1} << 60;
   const std::string group = "Limits of what is measured";
   AddWhole(command, "--max-request-mib", &flags->max_request_mib, {1, 64},
-           "MiB of a request as it is sent (default 16)")
+           "Serialized size of a request in MiB (default 16)")
       ->group(group);
   AddWhole(command, "--max-nodes", &flags->max_nodes, {1, 1 << 20},
            "Nodes of a program's expressions (default 1048576)")
@@ -97,21 +97,19 @@ void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
   AddNumber(command, "--max-tensor-gib", &flags->max_tensor_gib, 0,
             "GiB of a program's tensors, and of the buffers of its kernels (default 64)")
       ->group(group);
-  AddNumber(
-      command, "--max-process-gib", &flags->max_process_gib, 0,
-      "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
-      "there is, are left out (default: half of the host's, 4 at least)")
+  AddNumber(command, "--max-process-gib", &flags->max_process_gib, 0,
+            "GiB of memory that a builder, a compiler or a runner may allocate; not applied to runners of cuda, which "
+            "reserve more than there is (default: half of the host's, 4 at least)")
       ->group(group);
 }
 
 }  // namespace
 
 void AddWorker(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("worker", "Measure on this host's devices what a tracker hands out");
+  CLI::App* command = app.add_subcommand("worker", "Run measurements of a tracker on this host's devices");
   command->footer(
-      "Ctrl-C or SIGTERM takes no more work, ends what is begun, and leaves; a second one stops at once. A tracker "
-      "that is "
-      "away is asked again for ever.");
+      "On Ctrl-C or SIGTERM the worker accepts no more work, finishes what it has begun and exits; a second one stops "
+      "it at once. If the tracker does not answer, the worker retries forever.");
   auto flags = std::make_shared<WorkerFlags>();
   AddTrackerFlag(command, &flags->tracker);
   command
@@ -119,20 +117,21 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
                    "Devices to measure on, for example cpu or opencl:0 or cuda:0,cuda:1 or cuda:*")
       ->required()
       ->type_name("LIST");
-  AddWhole(command, "--builders", &flags->builders, {1, 1024}, "Processes that compile (default: one a core)");
-  command->add_option("--labels", flags->labels, "What tuners may ask for, for example rack=a,room=2")
+  AddWhole(command, "--builders", &flags->builders, {1, 1024},
+           "Number of processes that compile (default: one per core)");
+  command->add_option("--labels", flags->labels, "Labels that tuners can select by, for example rack=a,room=2")
       ->type_name("K=V,...");
   command
-      ->add_option(
-          "--name", flags->name,
-          "Name, unique in the fleet (default: the host's, and its number of process); a worker that is started again "
-          "under its name takes the place of the one before at once")
+      ->add_option("--name", flags->name,
+                   "Name, unique in the fleet (default: host name and process id); a worker that is restarted under "
+                   "its name replaces the previous one at once")
       ->type_name("NAME");
   command->add_option("--scratch", flags->scratch, "Folder for scratch files (default: $TMPDIR or /tmp)")
       ->type_name("DIR");
-  AddNumber(command, "--drain", &flags->drain, 0, "Seconds that begun work may take after a SIGTERM (default 30)");
+  AddNumber(command, "--drain", &flags->drain, 0,
+            "Seconds that running measurements may take after a SIGTERM (default 30)");
   AddNumber(command, "--reference-interval", &flags->reference_interval, 0,
-            "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
+            "Seconds between timings of the reference kernel, which detect drift of a device (default 600)");
   AddServiceFlags(command, &flags->service, ConnectionSide::kClient);
   AddSandboxFlag(command, &flags->sandbox);
   AddKeepEnvironmentFlag(command, &flags->keep_environment);

@@ -1,4 +1,4 @@
-// What the sources that read and change a history share.
+// Internal to db: shared by the sources that read and change a history.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class HistoryDatabase : public LockedDatabase {
       : LockedDatabase(std::move(database)), path(std::move(file)), options(std::move(opts)) {}
 
   int64_t Now() const { return options.now(); }
-  // Fills in uuid and time and cleans the texts; InvalidArgument with the reason alone.
+  // Sets uuid and time, and replaces invalid characters of texts. InvalidArgument: the message has only the reason.
   absl::Status Prepare(TuningRecord& record) const;
   absl::Status SetVerification(int64_t id, Verified verified, double max_error, const std::string& text);
 
@@ -29,24 +29,24 @@ class HistoryDatabase : public LockedDatabase {
   const HistoryOptions options;  // with its functions filled in
 };
 
-// As History::Open; refuses one whose pages (unless options.allow_damage) or tables are damaged. REQUIRES: options went
-// through WithDefaults.
+// Opens the database of a history, with the errors of History::Open. Rejects damaged tables and, unless
+// options.allow_damage is set, damaged pages. REQUIRES: the options are a result of WithDefaults.
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path, HistoryMode mode,
                                                       const HistoryOptions& options);
 
-// The clock and the source of uuids where the caller gave none.
+// The options with the default clock and source of uuids where they are not set.
 HistoryOptions WithDefaults(HistoryOptions options);
 
 // Inserts records, with their workloads, into a history within a transaction of the caller.
 class RecordWriter {
  public:
   static absl::StatusOr<RecordWriter> Create(Database* db);
-  // Returns the id. InvalidArgument, with the reason alone, for a uuid that is taken or a run or workload that is
-  // unknown. REQUIRES: HistoryDatabase::Prepare passed.
+  // Returns the id. InvalidArgument, whose message has only the reason: the uuid exists, or the run or workload does
+  // not. REQUIRES: HistoryDatabase::Prepare succeeded.
   absl::StatusOr<int64_t> Insert(const TuningRecord& record);
-  // Of the record with this uuid; 0: there is none.
+  // The id of the record with this uuid; 0: there is none.
   absl::StatusOr<int64_t> IdOf(const std::string& uuid);
-  // Stores the bytes unless the key is there.
+  // Stores the bytes unless the key exists.
   absl::Status StoreWorkload(const std::string& key, const std::string& dag);
 
  private:
@@ -56,10 +56,10 @@ class RecordWriter {
   Statement workload_, record_;
 };
 
-// All rows of a query over SelectRecords. DataLoss for a damaged one.
+// All rows of a query over SelectRecords. DataLoss: a row is damaged.
 absl::StatusOr<std::vector<TuningRecord>> ReadAll(const Database& db, Statement& query);
 
-// Conditions on r that bind `filter` to the parameters 1 to 4.
+// SQL conditions on r, whose parameters 1 to 4 BindFilter sets.
 extern const char* const kFilterConditions;
 void BindFilter(Statement& query, const RecordFilter& filter);
 
@@ -67,11 +67,11 @@ absl::StatusOr<TuningRun> ReadRun(const Statement& row);
 extern const char* const kSelectRuns;
 absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run);
 
-// Reads all records that match a filter in the order of their ids, getting past damaged pages.
+// Reads all records that match a filter in the order of their ids, and continues after damaged pages.
 class RecordScan {
  public:
-  // One step: a record, or why those from `first_id` to `last_id` cannot be read (`last_id` is -1 when nothing after
-  // `first_id` can).
+  // A record, or the reason why the records from `first_id` to `last_id` cannot be read (`last_id` is -1 if no later
+  // one can be read).
   struct Item {
     int64_t first_id = 0, last_id = 0;
     absl::StatusOr<TuningRecord> record = absl::UnknownError("");
@@ -84,7 +84,7 @@ class RecordScan {
   RecordScan(Database* db, RecordFilter filter, Statement query)
       : db_(db), filter_(std::move(filter)), query_(std::move(query)) {}
   void Restart();
-  // The first id above `id` that can be read, -1 if none; whether there are ids between that cannot.
+  // The first id above `id` that can be read, -1 if none. Sets *gap if ids in between cannot be read.
   int64_t NextReadable(int64_t id, bool* gap);
   Database* db_;
   RecordFilter filter_;
@@ -101,7 +101,7 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
 // "record 17: ...", "records 17 to 20 cannot be read: ...". REQUIRES: item.record is not OK.
 std::string DescribeDamage(const RecordScan::Item& item);
 
-// The error of a record that is not there, which says how to find those that are.
+// The error for a missing record. It says how to list the existing ones.
 absl::Status NoSuchRecord(const std::string& path, int64_t id);
 
 }  // namespace diapason

@@ -1,6 +1,6 @@
-// The tables of coordinator services whose history is in PostgreSQL: what one has to know to take over from another.
-// They lie beside those of the history, have a version of their own, and are made by the first service; tuners and
-// builds neither need nor see them. docs/history.md describes them.
+// The tables of services whose history is in PostgreSQL, with the state that one service needs to take over from
+// another. They are in the schema of the history, have a separate version, and are created by the first service; tuners
+// and builds do not use them. docs/history.md describes them.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace diapason {
 
-// Their names begin with it: service_jobs, service_trials.
+// Prefix of their names: service_jobs, service_trials.
 inline constexpr char kServicePrefix[] = "service_";
 inline constexpr int64_t kServiceVersion = 1;
 
-// A connection to a history whose service tables are there: it makes them where there are none, and the history too.
-// Several processes may do so at once. Errors: those of OpenPostgres; FailedPrecondition for tables of a newer version.
-// REQUIRES: with a fence, the tables are there already.
+// A connection to a history with service tables; creates the tables and the history if they do not exist. Several
+// processes may call it at the same time. Errors: those of OpenPostgres; FailedPrecondition: tables of a newer version.
+// REQUIRES: with a fence, the tables exist.
 absl::StatusOr<std::unique_ptr<Database>> OpenServiceTables(const std::string& uri, const PostgresOptions& options);
 
 }  // namespace diapason

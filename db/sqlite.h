@@ -1,4 +1,4 @@
-// SQLite as a Database: a thin layer over its C interface, with handles that close themselves.
+// SQLite as a Database: a thin layer over its C interface, with owning handles.
 #pragma once
 
 #include <sqlite3.h>
@@ -18,17 +18,17 @@ namespace diapason {
 // One connection to a file. Not thread-safe.
 class SqliteDatabase final : public Database {
  public:
-  // kReadWrite falls back to reading where the file may not be written; kImmutable ignores logs and takes no locks.
-  // With kCreatePrivate only the owner may read and write the file (mode 600), also one that was made otherwise.
+  // kReadWrite falls back to reading if the file cannot be written; kImmutable ignores logs and takes no locks.
+  // kCreatePrivate sets the mode of a new or existing file to 600.
   enum class Access { kReadWrite, kCreate, kCreatePrivate, kImmutable };
   static constexpr char kHistory[] = "history";
 
-  // Opens the file without reading it; errors name it as `path`, and as the `what` that it is. Triggers, views and
-  // functions with side effects are switched off, so that a file made by somebody else runs nothing of its own.
+  // Opens the file without reading it. Error messages name it as `what` and `path`. Triggers, views and functions with
+  // side effects are disabled, so that a file from an untrusted source cannot execute anything.
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const std::string& path, Access access,
                                                               std::chrono::milliseconds busy_timeout,
                                                               const std::string& what = kHistory);
-  // An empty one in memory, whose errors speak of `path`.
+  // An empty database in memory, whose error messages name `path`.
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> OpenInMemory(const std::string& path,
                                                                       std::chrono::milliseconds busy_timeout);
   // Replaces the contents of `target` by this one's.
@@ -36,7 +36,7 @@ class SqliteDatabase final : public Database {
 
   absl::Status Exec(const std::string& sql) override;
   absl::StatusOr<Statement> Prepare(const std::string& sql) override;
-  // BEGIN with retries until busy_timeout: SQLITE_BUSY can come without SQLite having waited (recovery of the log).
+  // BEGIN, retried until busy_timeout, because SQLite may return SQLITE_BUSY without waiting (recovery of the log).
   absl::Status Begin(bool for_writing) override;
   bool in_transaction() const override { return sqlite3_get_autocommit(db_.get()) == 0; }
   int64_t changes() const override { return sqlite3_changes64(db_.get()); }
@@ -48,7 +48,7 @@ class SqliteDatabase final : public Database {
   void CheckStorage(size_t most, const std::function<void(const std::string&)>& problem) override;
   absl::Status Damaged(const std::string& how) const override;
 
-  // The sentence for a result code of this connection.
+  // The error for a result code of this connection.
   absl::Status Error(int code) const;
   sqlite3* handle() const { return db_.get(); }
 
@@ -66,7 +66,7 @@ class SqliteDatabase final : public Database {
   std::unique_ptr<sqlite3, Close> db_;
 };
 
-// Sentences that more than one place gives.
+// Errors that several sources return.
 absl::Status DamagedError(const std::string& path, const std::string& how);
 absl::Status ReadOnlyError(const std::string& path);
 

@@ -1,5 +1,5 @@
-// The history as results of Kernel Tuner's T4 schema, which tools for comparing tuners read. docs/history.md has the
-// mapping of fields.
+// Export of a history in Kernel Tuner's T4 schema, for tools that compare tuners. docs/history.md has the mapping of
+// fields.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace diapason {
 
 struct T4Options {
   ExportOptions records;
-  // Names of a record's parameters, which only the search spaces know. Those without a name get their position.
+  // Returns the names of a record's parameters, which are known to the search spaces only. A parameter without a name
+  // is exported with its position.
   std::function<std::vector<std::string>(const TuningRecord& record)> names;
 };
 
-// T4's word for what became of a candidate: "correct", "compile", "timeout", ... Empty for a measurement that says
-// nothing of its candidate, for which T4 has no word.
+// T4's name for the result of a candidate: "correct", "compile", "timeout", ... Empty for an infrastructure failure,
+// which T4 cannot represent.
 std::string T4Invalidity(const TuningRecord& record);
 
-// One JSON document with the records that the options select, in the order of their ids, without those that say
-// nothing of their candidates. Errors as those of ExportJson (db/json_lines.h); a document that was begun is not ended
-// then.
+// Writes one JSON document with the selected records in the order of their ids, without infrastructure failures. Errors
+// are those of ExportJson (db/json_lines.h); after an error the document is incomplete.
 absl::StatusOr<ExportReport> ExportT4(History& history, std::ostream& out, const T4Options& options = {});
 
 }  // namespace diapason

@@ -1,5 +1,4 @@
-// What a tuning run knows of one task: its spaces, its search, what was measured of it. Not safe from several
-// threads.
+// The state of one task of a tuning run: search spaces, search, results. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +19,20 @@ class TaskState {
  public:
   static absl::StatusOr<std::unique_ptr<TaskState>> Create(int id, TuningTask task, const TunerOptions& options);
 
-  // Takes a record of the history: counts it, marks it as known and adds it to `samples` if it says something of a
-  // candidate. Returns false for a record that does not count (faults of the infrastructure).
+  // Adds a record of the history: counts it, marks its candidate as known and, if it can be learned from, adds it to
+  // `samples`. Returns false for infrastructure failures, which do not count.
   bool Restore(const TuningRecord& record, std::vector<Sample>* samples);
-  // Takes a result of this run. The sample is what the cost model should learn.
+  // Adds a result of this run. Returns the sample for the cost model.
   Sample Add(TrialResult result);
   void CountVerifyAttempt(int index) { results_.CountVerifyAttempt(index); }
-  // More samples of results()[index], whose median is now that of so many.
+  // Sets the median of results()[index] after it was measured again; `samples` is their total number.
   void SetTime(int index, double seconds, int samples);
-  // Takes the verdict on results()[index]; the sample replaces the one of before when it was wrong.
+  // Sets the verification of results()[index]. If it is wrong, returns the sample that replaces the earlier one.
   std::optional<Sample> SetVerdict(int index, bool ok);
 
-  // A candidate of today's spaces; nothing where these have no such one.
+  // The candidate in the current spaces; nothing if they do not contain it.
   std::optional<Candidate> Find(const std::string& sketch, const std::vector<int32_t>& configuration) const;
-  // Whether a candidate was proposed or measured. REQUIRES: the search is not lent.
+  // Whether a candidate was proposed or measured. REQUIRES: the search is not lent (LentSearch).
   bool Proposed(uint64_t hash) const { return search_->get().known(hash); }
 
   TuningRecord RecordOf(const Candidate& candidate, const Schedule& schedule, const std::string& bytes) const;

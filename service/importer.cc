@@ -169,9 +169,9 @@ absl::StatusOr<std::vector<int>> ProveFreeRows(const ReadModel& model, const std
   if (free.needs_first) free.why_not = "a maximum or softmax is taken along it, which may have no rows";
   if (!free.why_not.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot import '", model.job.model(), "': rows behind those found, for which ", Quoted(symbol),
+        absl::StrCat("cannot import '", model.job.model(), "': rows after those found, for which ", Quoted(symbol),
                      " has room, are not known to be harmless (", free.why_not,
-                     "): export the model without what follows, and do that behind the network"));
+                     "): export the model without what follows, and do that after the network"));
   }
   std::vector<int> outputs;
   for (size_t i = 0; i < free.outputs.size(); ++i)

@@ -1,4 +1,4 @@
-// Has networks judged by the services that measure: the fleet's workers, or those of this process.
+// Checks networks on the workers that measure: those of a fleet, or the one of this process.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,17 @@ class NetworkCheck;
 }
 
 struct MeasuringJudgeOptions {
-  std::string device_model;            // of the devices that judge; empty: any of the target's kind
-  double build_timeout_seconds = 120;  // of a program
+  std::string device_model;            // of the devices to use; empty: any of the target's kind
+  double build_timeout_seconds = 120;  // per program
   uint64_t seed = 1;
   const std::atomic<bool>* stop = nullptr;  // when it becomes true, calls end with Cancelled
-  // Under which the history keeps what the network took when it was right (NetworkLatency::network); empty: it is not
-  // kept.
+  // Name under which the history stores the latency of a correct network (NetworkLatency::network); empty: it is not
+  // stored.
   std::string latency_network = {};
 };
 
-// What `tune` and jobs end with: the network from the best records of the history. The client's results are awaited
-// meanwhile. `model` has its network. Errors are those of CheckNetwork.
+// The check at the end of `tune` and of jobs: assembles the network of `model` from the best records of the history and
+// checks it. REQUIRES: nobody else waits for results of the client. Errors are those of CheckNetwork.
 absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target,
                                               History& history, MeasureClient& client,
                                               const MeasuringJudgeOptions& options);
@@ -40,18 +40,19 @@ struct PlanCheck {
   SymbolSizes sizes;  // empty: the network has one plan
   NetworkCheckReport report;
 };
-// All plans one after the other, with their networks; options.latency_network is the name that all of them have.
+// Checks all plans one after the other. options.latency_network is the name of all of them.
 absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans,
                                                        const ResolvedTarget& target, History& history,
                                                        MeasureClient& client, const MeasuringJudgeOptions& options);
 bool AllRight(const std::vector<PlanCheck>& checks);
-// Summary() of each plan, a line each; why those that are wrong are so, in one sentence.
+// Summary() of each plan, one per line.
 std::string Summary(const std::vector<PlanCheck>& checks);
+// Why plans are wrong, in one sentence.
 std::string WhyWrong(const std::vector<PlanCheck>& checks);
 
 class MeasuringJudge : public NetworkJudge {
  public:
-  // All outlive it. Nobody else waits for results of the client meanwhile.
+  // REQUIRES: the arguments outlive the judge, and nobody else waits for results of the client.
   MeasuringJudge(const Network& network, const ResolvedTarget& target, MeasureClient& client,
                  MeasuringJudgeOptions options);
   ~MeasuringJudge() override;
@@ -62,7 +63,7 @@ class MeasuringJudge : public NetworkJudge {
 
  private:
   absl::StatusOr<const std::string*> DefaultScheduleOf(const Task& task);
-  // Submits it and waits for its result.
+  // Submits the measurement and waits for its result.
   absl::StatusOr<Verdict> Ask(Measurement measurement);
 
   const Network& network_;

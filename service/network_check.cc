@@ -53,9 +53,9 @@ class Checker {
       ASSIGN_OR_RETURN(const bool marked, MarkGuilty(verdict));
       if (!marked) return absl::OkStatus();
     }
-    report_.text =
-        absl::StrCat("the network still computes a wrong result after ", report_.wrong.size(),
-                     " records were marked; run the same command again to go on with the next best, and report a bug");
+    report_.text = absl::StrCat(
+        "the network still computes a wrong result after ", report_.wrong.size(),
+        " records were marked; run the same command again to continue with the next best, and report a bug");
     return absl::OkStatus();
   }
 

@@ -1,4 +1,4 @@
-// TLS of the page, as of our gRPC services: both sides show certificates, and files that change are read again.
+// Mutual TLS for the page, as for the gRPC services; certificates are reloaded when their files change.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -8,11 +8,12 @@
 
 namespace diapason {
 
-// Sets up the context of a server that shows `identity`, which outlives the context. False: OpenSSL refused.
+// Configures the context of a server with the certificate of `identity`. Returns false if OpenSSL fails. REQUIRES:
+// `identity` outlives the context.
 bool SetUpServerTls(SSL_CTX* context, const TlsIdentity& identity);
 
-// Whether the peer of this connection may look at the page: its certificate has the role client or service, or, with
-// allow_no_role, none. PermissionDenied says what is wrong.
+// OK if the client of this connection may read the page: its certificate has the role client or service or, with
+// allow_no_role, none. PermissionDenied has the reason.
 absl::Status CheckPeer(const SSL* ssl, const TlsIdentity& identity);
 
 }  // namespace diapason

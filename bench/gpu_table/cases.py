@@ -77,7 +77,7 @@ HALF = {
     "bert-base-b16-half": Network("BERT-base, 128 tokens, batch 16, fp16", "bert-base", "bert-base", 150, 0, batch=16, dtype="float16"),
     "bert-large-half": Network("BERT-large, 128 tokens, fp16", "bert-base", "bert-large", 150, 0, dtype="float16", options=BERT_LARGE),
     "gpt2-half": Network("GPT-2, 128 tokens, fp16", "gpt2", "gpt2", 150, 0, dtype="float16"),
-    "gpt2-decode-half": Network("GPT-2, one token behind 512, fp16", "gpt2", "gpt2-decode", 150, 0, dtype="float16",
+    "gpt2-decode-half": Network("GPT-2, one token after 512, fp16", "gpt2", "gpt2-decode", 150, 0, dtype="float16",
                                 options={"seq": 512, "decode": 1}),
 }
 # float32 with products in TensorFloat-32, which both sides may use.

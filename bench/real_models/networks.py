@@ -375,7 +375,7 @@ def enter_detector(name, function, size, spread=1, **options):
 def enter_two_stages(name, function, size, spread, room=40):
     """Regions by a filter and non-maximum suppression, then boxes in them by another: up to `room` of each. `spread`: of classes' scores, as of
     enter_detector. Masks of Mask R-CNN are those of its head; it pastes them into the image by a loop over boxes, each of another size, which is
-    to be done behind the network."""
+    to be done after the network."""
     @network(name)
     def make():
         import torchvision

@@ -11,7 +11,7 @@
 
 namespace diapason {
 
-// What a memory plan (memory_plan.h) gives a tensor. Parts that overlap are never in use at the same time.
+// The place of a tensor in a memory plan (memory_plan.h). Parts that overlap are never in use at the same time.
 struct ArenaPart {
   int64_t offset = 0, bytes = 0;  // offset: a multiple of kArenaAlignment
 };
@@ -19,9 +19,9 @@ struct ArenaPart {
 // Must not outlive its device.
 class Arena {
  public:
-  // One buffer of `bytes` with a view for each part; where views may not overlap (Device::views_may_overlap), a buffer
-  // for each of MutuallyOverlapping(parts), which takes more memory in all. ResourceExhausted when memory is out.
-  // REQUIRES: parts lie in [0, bytes].
+  // Allocates one buffer of `bytes` with a view for each part. If views may not overlap (Device::views_may_overlap),
+  // allocates a buffer for each group of MutuallyOverlapping(parts) instead, which takes more memory in total.
+  // ResourceExhausted: out of memory. REQUIRES: all parts are within [0, bytes].
   static absl::StatusOr<Arena> Allocate(Device& device, int64_t bytes, const std::vector<ArenaPart>& parts);
 
   // By position in `parts`.
@@ -34,8 +34,8 @@ class Arena {
   std::vector<std::shared_ptr<DeviceBuffer>> parts_;
 };
 
-// Positions of `parts` in groups whose members overlap each other, all with all, so that no two of a group are in use
-// at the same time. Greedy, the largest part first: few groups, not the fewest. Deterministic.
+// Divides parts, given by their positions, into groups in which every two overlap, so that no two parts of a group are
+// in use at the same time. Greedy, the largest part first, so the number of groups need not be minimal. Deterministic.
 std::vector<std::vector<size_t>> MutuallyOverlapping(const std::vector<ArenaPart>& parts);
 
 }  // namespace diapason

@@ -16,7 +16,7 @@ struct ProfileOptions {
   double seconds = 2;   // of timed runs, whose medians are the result
   int least_runs = 10;  // timed runs, however long they take
   // Peaks for the roofline; nothing: those of the device's facts, and none on opencl, which does not tell them.
-  std::optional<double> flops, bandwidth;  // a second, and bytes a second
+  std::optional<double> flops, bandwidth;  // per second, and bytes per second
 };
 
 struct Roofline {

@@ -46,7 +46,7 @@ const Option kSoftmax = {"softmax", 0, 0, 1, "1 ends the network with a softmax"
 
 std::vector<Option> ImageOptions() { return {kImage, kClasses, kWidth, kSoftmax, kSeed}; }
 
-const Option kDecode = {"decode", 0, 0, 1, "1: one token behind `seq` others, whose keys and values are inputs"};
+const Option kDecode = {"decode", 0, 0, 1, "1: one token after `seq` others, whose keys and values are inputs"};
 
 Option LayersOption(int64_t fallback) { return {"layers", fallback, 1, 1024, "number of layers"}; }
 
@@ -203,7 +203,8 @@ std::vector<Builtin> SingleOperators() {
         {"queries", 128, 1, 65536, "queries of a head"},
         {"keys", 0, 0, 65536, "keys of a head; 0: as many as queries"},
         {"size", 64, 1, 1024, "elements of a query, a key and a value"},
-        {"causal", 0, 0, 1, "1: a query sees no key behind its own place; the first is behind the keys that are more"},
+        {"causal", 0, 0, 1,
+         "1: a query sees no key after its own position; the last query is at the position of the last key"},
         kSeed},
        BuildAttention},
       {"layer_norm",

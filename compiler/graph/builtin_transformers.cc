@@ -22,7 +22,7 @@ struct Cache {
   int k = -1, v = -1;
 };
 
-// Token inputs, causal bias and caches of a decoder: all tokens at once, or one behind `seq` that have been seen.
+// Token inputs, causal bias and caches of a decoder: all tokens at once, or one after `seq` earlier ones.
 class Decoder {
  public:
   Decoder(NetworkBuilder& b, const BuiltinArgs& args, int64_t groups, int64_t size)

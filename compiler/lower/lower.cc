@@ -23,7 +23,7 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
   if (!target.is_gpu()) return absl::OkStatus();
   if (kernel.threads > facts.max_threads_per_block)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.threads,
-                                                      " threads a block, the device has ",
+                                                      " threads per block, the device has ",
                                                       facts.max_threads_per_block));
   if (kernel.blocks > kMaxGridBlocks)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.blocks,
@@ -34,7 +34,7 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
                                                       " blocks, the device has ", std::max(1, facts.max_cluster)));
   if (kernel.shared_bytes > facts.max_shared_bytes)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.shared_bytes,
-                                                      " bytes of shared memory a block, the device has ",
+                                                      " bytes of shared memory per block, the device has ",
                                                       facts.max_shared_bytes));
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Targets as users of TVM write them, and the facts of a device that search and lowering use.
+// Targets, in a syntax like TVM's, and the properties of devices that search and lowering use.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@ struct Target {
   std::string mcpu = "native";    // cpu: the processor by the compiler's name for it; never "native" with a triple
   int num_cores = 0;              // cpu: threads; 0: all that this process may use
   std::vector<std::string> libs;  // libraries that may compete with generated kernels
-  bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds alone, never as sums of TF32 products
-  // cuda: float32 products may also be single products of TensorFloat-32 (10 bits of fraction), where a task's results
-  // stay within this error, relative to the larger of the element and the output's root mean square. 0: they may not;
-  // infinity: wherever the error model (tensor/compare.h) allows what such products lose.
+  bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds only, not on tensor cores (3xTF32)
+  // cuda: largest error of a task's results with which float32 products may be rounded to TensorFloat-32 (10 bits of
+  // fraction), relative to the larger of the element and the output's root mean square. 0: not allowed; infinity:
+  // limited by the error model (tensor/compare.h) instead.
   double tf32 = 0;
   int device = 0;  // -device=1: which of several GPUs
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
-  // Compiled for processors of another architecture than this machine's: it neither runs nor can be timed here.
+  // For processors of another architecture than this machine's: kernels can be compiled here, but not run.
   bool is_foreign() const { return !triple.empty(); }
-  // Canonical text: what Parse gives back. Attributes with default values are left out, and so is the triple of this
-  // machine, so that records of "cpu" are found however the target was typed.
+  // Canonical text, which Parse reads. It omits attributes with default values and the triple of this machine, so that
+  // a record is found however its target was typed.
   std::string ToString() const;
   // InvalidArgument names the unknown kind or attribute and lists the known ones.
   static absl::StatusOr<Target> Parse(const std::string& text);
 };
 
-// What the search and the analytic model know of a device. Sizes in bytes, rates per second.
+// Properties of a device for the search and the analytic estimate. Sizes in bytes, rates per second.
 struct DeviceFacts {
-  std::string model;  // "NVIDIA H200", "AMD EPYC ...": records are keyed by workload and by this
+  std::string model;  // "NVIDIA H200", "AMD EPYC ...": part of the key of records
   std::string uuid;
   int num_cores = 1;  // CPU threads, or streaming multiprocessors
   int max_threads_per_block = 1;
@@ -49,24 +49,25 @@ struct DeviceFacts {
   int max_registers_per_thread = 255;
   int max_threads_per_core = 2048;
   int warp_size = 1;
-  int max_cluster = 1;    // blocks of a thread-block cluster, or what stands for one; 1: there are none
+  int max_cluster = 1;    // most blocks per cluster, also where clusters are emulated; 1: no clusters
   int vector_bytes = 16;  // widest vector: 64 with AVX-512, 16 for a GPU load
   int num_vector_registers = 16;
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 0;
   double clock_hz = 2e9;
   double flops = 1e11;      // peak fp32 of the whole device
-  double bandwidth = 2e10;  // device memory, bytes a second
+  double bandwidth = 2e10;  // device memory, bytes per second
   double l2_bandwidth = 1e11;
-  double launch_seconds = 1e-6;  // what an empty kernel costs
+  double launch_seconds = 1e-6;  // duration of an empty kernel
   std::string arch;              // "sm_90", "x86-64"
   std::string driver;            // driver or runtime version, for records
 };
 
-// 90 of "sm_90" and of "sm_90a"; 0 of what is no architecture of CUDA.
+// 90 for "sm_90" and "sm_90a"; 0 if `arch` is not a CUDA architecture.
 int CudaArchNumber(const std::string& arch);
 
-// Facts without asking a device: of this machine for cpu; of the architecture for cuda (sm_70 to sm_120; an H200 for
-// sm_90) and of a generic GPU with 48 KiB of shared memory for opencl. compiler/runtime reads the real ones.
+// Facts without access to a device: for cpu those of this machine, for cuda those of a GPU of the architecture (sm_70
+// to sm_120; an H200 for sm_90), for opencl those of a generic GPU with 48 KiB of shared memory. compiler/runtime reads
+// the facts of real devices.
 DeviceFacts DefaultFacts(const Target& target);
 
 }  // namespace diapason

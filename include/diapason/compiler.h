@@ -17,9 +17,9 @@ namespace diapason::api {
 
 // Whether inputs may be padded along a symbolic dimension up to a plan's size.
 struct Padding {
-  bool safe = false;     // it was proven to change no result
-  int64_t min_size = 0;  // then: the smallest size that is padded to the plan's
-  std::string reason;    // else
+  bool safe = false;     // padding was proven to change no result
+  int64_t min_size = 0;  // if safe: the smallest size that is padded to the plan's
+  std::string reason;    // if not safe
 };
 
 struct ModelInput {
@@ -30,33 +30,33 @@ struct ModelInput {
 };
 
 struct Task {
-  int id = 0;  // from 1, as TuneOptions::tasks takes it
+  int id = 0;  // from 1; for TuneOptions::tasks
   std::string name;
-  int64_t count = 0;     // occurrences in the network; 0: only fusion alternatives have it
+  int64_t count = 0;     // occurrences in the network; 0: it occurs only in fusion alternatives
   double flops = 0;      // of one occurrence
-  std::string workload;  // the key under which records are kept
+  std::string workload;  // key of its records
   std::vector<std::string> sketches;
-  int64_t kernel_count = 0;  // that the fallback schedule launches
-  bool moves_data = false;   // these only move data
+  int64_t kernel_count = 0;  // kernels of the fallback schedule
+  bool moves_data = false;   // these kernels only move data
 };
 
 // A combination of sizes of symbolic dimensions.
 struct PlanTasks {
   std::map<std::string, int64_t> sizes;  // empty: all shapes are fixed
-  int task_count = 0;                    // of a count above 0
+  int task_count = 0;                    // tasks with a count above 0
   double flops = 0;
   std::map<std::string, Padding> padding;  // by symbol
 };
 
 struct TaskList {
-  std::string target;  // with what the given one left open filled in
+  std::string target;  // resolved: "cpu" becomes "cpu -num-cores=2"
   std::vector<ModelInput> inputs;
   std::vector<PlanTasks> plans;  // at least one
   std::vector<Task> tasks;       // of all plans, each once
 };
 
-// The tasks that Tune knows, in its order. `target`: "cpu", "cuda -arch=sm_90". InvalidArgument, NotFound: the model or
-// the target; Cancelled: by hooks.stop, while the model is read.
+// The tasks of a model in the order of their ids. `target`: "cpu", "cuda -arch=sm_90". InvalidArgument and NotFound
+// refer to the model or the target; Cancelled: hooks.stop became true while the model was read.
 absl::StatusOr<TaskList> Tasks(const Model& model, const std::string& target, const Hooks& hooks = {});
 
 // ---- Checks of the whole network ----
@@ -67,17 +67,17 @@ struct NetworkCheck {
     int64_t record = 0;
     std::string task;
     std::string text;                    // the evidence
-    std::optional<int64_t> replacement;  // the record in its place; nothing: the fallback schedule
-    std::string sentence;                // all of this, for people
+    std::optional<int64_t> replacement;  // the record that replaces it; nothing: the fallback schedule
+    std::string sentence;                // all of this as text
   };
   std::map<std::string, int64_t> sizes;  // of the plan; empty: there is one
   bool ok = false;
   double max_rel_error = 0;                // may be infinite
-  double elapsed_s = 0;                    // that the check took
-  std::string text;                        // why not, when not ok
-  std::optional<double> latency_us;        // of the network when it is ok and was measured
+  double elapsed_s = 0;                    // duration of the check
+  std::string text;                        // the reason if not ok
+  std::optional<double> latency_us;        // of the network, if it is ok and was measured
   std::vector<WrongRecord> wrong_records;  // marked in the history and replaced
-  std::string summary;                     // for people
+  std::string summary;                     // the result as text
 };
 
 // ---- Packages ----
@@ -85,23 +85,23 @@ struct NetworkCheck {
 struct BuildOptions {
   Model model;
   std::string target;
-  std::string out;  // folder, or file ending in .dpk, to make; a package there is replaced
-  // Where records are looked for, in this order; a workload gets its record from the first that has a verified one.
-  // Each is a history, a file of JSON lines (`diapason history export`), or an http:// or https:// address of such a
-  // file. A history that does not exist is an error (NotFound), and one of several is warned of. A task without a
-  // record gets its fallback schedule, with a warning.
+  std::string out;  // folder to write, or a file whose name ends in .dpk; an existing package is replaced
+  // Sources of records, searched in this order: a workload gets its record from the first source that has a verified
+  // one, and its fallback schedule, with a warning, if there is none. Each is a history, a file of JSON lines
+  // (`diapason history export`), or the http:// or https:// URL of such a file. A missing history is an error
+  // (NotFound) if it is the only one, and else a warning.
   std::vector<std::string> histories;
-  // After these, the history of this service, which cannot be marked from here. No address: none.
+  // After these: the history of this service, in which wrong records cannot be marked. No address: none.
   Endpoint service;
-  // After these, the records that come with Diapason: of this device, or of another one of its architecture.
+  // After these: the records that come with Diapason, of this device or of another one of its architecture.
   bool shipped_records = true;
   double build_timeout_seconds = 120;  // to compile a task
-  bool check = true;  // where the device is here: compare the network with the reference implementation
-  // where the device is here and all tasks have records: time the package, and keep that in the first history
+  bool check = true;  // if the device is present: compare the network with the reference implementation
+  // If the device is present and all tasks have records: measure the latency and keep it in the first history.
   bool measure = true;
-  bool list_fallbacks = false;  // warn of each task without a verified record, instead of how many these are
+  bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;
-  // What begins now, for people: "compiling 18 tasks". From the thread that builds. May be empty.
+  // Called with the step that begins ("compiling 18 tasks"), on the building thread. May be empty.
   std::function<void(const std::string&)> progress;
 };
 
@@ -112,28 +112,28 @@ struct BuiltTask {
   std::string workload;
   std::string record_source;      // "history", "service", "file", "shipped"; empty: the fallback schedule
   std::optional<int64_t> record;  // id in its history or service; files have none
-  std::string record_uuid;        // of the record, wherever it is from
-  std::string schedule;           // for people
-  std::string writes;             // its place in a larger tensor; empty: a whole tensor
+  std::string record_uuid;        // of the record, whatever its source
+  std::string schedule;           // as text
+  std::string writes;             // the part of a larger tensor that it writes; empty: a whole tensor
   std::optional<double> estimated_us;
 };
 
-// A choice point where another alternative than the default fusion is built.
+// A choice point at which an alternative to the default fusion is used.
 struct FusionChoice {
   std::string choice_point, alternative;
 };
 
 struct BuiltPlan {
   std::map<std::string, int64_t> sizes;
-  std::vector<BuiltTask> tasks;  // what is compiled: a task that writes to several places is there for each
-  int task_count = 0;            // tasks, each once
+  std::vector<BuiltTask> tasks;  // compiled programs: a task that writes to several places occurs once for each
+  int task_count = 0;            // distinct tasks
   int fallback_count = 0;        // of these, with the fallback schedule
   int shipped_count = 0;         // of these, with a record that comes with Diapason
   std::vector<FusionChoice> fusion_choices;
   std::optional<double> tasks_us;      // the sum of the tasks' times
   std::optional<double> estimated_us;  // latency of the network
-  std::optional<double> latency_us;    // the same, measured
-  std::optional<NetworkCheck> check;   // nothing: there was none
+  std::optional<double> latency_us;    // measured latency
+  std::optional<NetworkCheck> check;   // nothing: not checked
   std::map<std::string, Padding> padding;
 };
 
@@ -142,14 +142,14 @@ struct BuildReport {
   struct Library {
     std::string name, title;  // "cudnn", "cuDNN"
   };
-  std::vector<Library> libraries;                // that the package needs where it runs
+  std::vector<Library> libraries;                // needed to run the package
   std::vector<BuiltPlan> plans;                  // at least one
-  int64_t kernels_used = 0, kernels_stored = 0;  // of all plans; equal ones are stored once
+  int64_t kernels_used = 0, kernels_stored = 0;  // of all plans; equal kernels are stored once
 };
 
-// Makes a package. No device is needed; where there is none, it is not checked. DataLoss: the network is wrong, and no
-// package was made. Cancelled: by hooks.stop, between two steps; the package may be there then or not, but is whole.
-// Other errors are of the model, the target, the history or the disk.
+// Builds a package. Without the device, the package is not checked. DataLoss: the network is wrong, and no package was
+// written. Cancelled: hooks.stop became true; the package is then either complete or not written. Other errors refer
+// to the model, the target, the history or the disk.
 absl::StatusOr<BuildReport> Build(const BuildOptions& options);
 
 }  // namespace diapason::api

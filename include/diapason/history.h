@@ -1,5 +1,5 @@
-// Histories: what was measured, and copies, exports and repairs of it. See model.h; docs/history.md describes histories
-// and their formats. A history is a file, or a PostgreSQL database named by its URI ("postgresql://...").
+// Histories, which hold all measurements: queries, checks, exports, imports, copies and pruning. See model.h;
+// docs/history.md describes the formats. A history is a file or a PostgreSQL database ("postgresql://...").
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace diapason::api {
 // A measurement that succeeded.
 struct Record {
   int64_t id = 0;
-  std::string uuid;      // the same in every file
+  std::string uuid;      // the same in every copy of the record
   std::string workload;  // key
-  std::string task;      // for people
+  std::string task;      // its name
   std::string target, device;
   double median_us = 0;
   std::vector<double> samples_us;
@@ -30,20 +30,19 @@ struct Record {
   std::string algorithm, sketch;  // "winograd(4)", "winograd(4)/tile0"
   uint64_t seed = 0;
   int64_t created_at = 0;  // Unix time in nanoseconds
-  // Where a network was asked for: how often it has the task (0: in fusion alternatives), and which share of the
-  // network's time, on this target and device, the task takes with the best of the records found. Nothing: no network
-  // was asked for.
+  // If the query names a network: occurrences of the task in it (0: only in fusion alternatives), and the task's share
+  // of the network's time on this target and device, with the best of the records found. Else nothing.
   std::optional<double> count, share;
 
   bool verified() const { return verification == "ok"; }
 };
 
-// Which records are wanted; an empty member matches all.
+// Selects records; an empty member matches all.
 struct RecordQuery {
-  std::string target;    // "cuda" matches "cuda -arch=sm_90" too
-  std::string workload;  // a key or its beginning
+  std::string target;    // "cuda" also matches "cuda -arch=sm_90"
+  std::string workload;  // a key or a prefix of it
   std::string device;    // model
-  std::string network;   // "resnet-18", or a model's file
+  std::string network;   // "resnet-18", or the path of a model
 };
 
 struct HistorySummary {
@@ -72,22 +71,22 @@ struct HistorySummary {
   std::vector<Network> networks;                        // by name
 };
 
-// A history that is read. Safe from any thread. Others may write to the file meanwhile.
+// Read access to a history. Safe from any thread; other processes may write to the history at the same time.
 class History {
  public:
-  // NotFound: no such file. FailedPrecondition: no history, or of a newer version. DataLoss: damaged. The other calls
-  // return these too when the file changes under them.
+  // NotFound: no such file. FailedPrecondition: not a history, or of a newer version. DataLoss: damaged. The other
+  // calls return these too if the file changes after it was opened.
   static absl::StatusOr<std::unique_ptr<History>> Open(const std::string& path);
   ~History();
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
-  // The best `top` of each workload, target and device, the fastest first; none that is known to be wrong. With a
-  // network, the workloads come by their share of its time, the largest first. InvalidArgument: the target does not
-  // parse, or `top` is below 1; NotFound: no such network.
+  // The best `top` records of each workload, target and device, the fastest first, without those known to be wrong. If
+  // the query names a network, workloads are sorted by their share of its time, the largest first. InvalidArgument: the
+  // target does not parse, or `top` is below 1; NotFound: no such network.
   absl::StatusOr<std::vector<Record>> Query(const RecordQuery& query, int64_t top = 1);
-  // The best of one workload by its whole key, verified records before others: what a build for the device takes if it
-  // is verified. Nothing: no record.
+  // The best record of the workload with this whole key; verified records rank before others. A build for the device
+  // uses it if it is verified. Nothing: no record.
   absl::StatusOr<std::optional<Record>> Best(const std::string& workload, const std::string& device,
                                              const std::string& target = "");
   absl::StatusOr<HistorySummary> Summary();
@@ -98,8 +97,8 @@ class History {
   std::unique_ptr<Impl> impl_;
 };
 
-// As History::Query, of the history of a service (`diapason serve`). Unavailable: it does not answer; PermissionDenied:
-// without TLS or `insecure` beyond this host, or the service refuses.
+// History::Query of the history of a service (`diapason serve`). Unavailable: it does not answer; PermissionDenied: the
+// service refuses, or it is on another host and neither TLS nor `insecure` is given.
 absl::StatusOr<std::vector<Record>> QueryService(const Endpoint& service, const RecordQuery& query, int64_t top = 1);
 
 // What is damaged in a history.

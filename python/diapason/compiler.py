@@ -255,12 +255,12 @@ def tasks(model: Any, target: str = "cpu", **options: Unpack[ModelOptions]) -> T
     Args:
         model: the path of an .onnx file, the name of a built-in network, the bytes of an ONNX file, an ``onnx.ModelProto`` or a
             ``torch.export.ExportedProgram``.
-        target: what to compile for: ``"cpu"``, ``"opencl"``, ``"cuda"``, with attributes as in ``"cuda -arch=sm_90"``.
-        **options: of the model; see :class:`diapason.ModelOptions`.
+        target: device to compile for: ``"cpu"``, ``"opencl"``, ``"cuda"``, with attributes as in ``"cuda -arch=sm_90"``.
+        **options: options of the model; see :class:`diapason.ModelOptions`.
 
     Raises:
-        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
-        TypeError: what was given is no model.
+        InvalidArgumentError, NotFoundError: the model, an option or the target is invalid.
+        TypeError: ``model`` is of an unsupported type.
     """
     with _model(model, options) as source:
         found = _library().tasks(source, target, _warn)
@@ -279,24 +279,24 @@ def _paths(history: Histories) -> list[str]:
 def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: Histories = None, shipped_records: bool = True,
           check: bool = True, measure: bool = True, progress: bool | None = None, build_timeout: float = 120,
           **options: Unpack[ModelOptions]) -> BuildReport:
-    """Makes a package with the best verified schedules of a history; :func:`diapason.load` runs it.
+    """Builds a package with the best verified schedules of a history; :func:`diapason.load` loads it.
 
-    A task without a verified record gets the fallback schedule, with a warning. No device is needed: packages for cuda can be built, unchecked,
-    where there is no GPU. Ctrl-C ends the build after the step that it is at.
+    A task without a verified record gets the fallback schedule, with a warning. Without the device, the package is built but not checked. Ctrl-C stops the build
+    after its current step.
 
     Args:
         model, target, **options: as :func:`diapason.tasks`.
-        out: the folder to make, or a file if the name ends in ``.dpk``; a package there is replaced.
-        history: where records are looked for: a history, a file of JSON lines that ``diapason history export`` wrote, the ``http://`` or ``https://``
-            address of one, or several of these, of which the first with a verified record counts. One of several may be missing, with a warning.
-        shipped_records: look at the records that come with Diapason after these. A task without a record gets its fallback schedule.
-        check: where the device is here, compare the network with the reference implementation of the model.
-        measure: where the device is here and all tasks have records, time the package, and keep that in the first history.
-        progress: show a line with the step that it is at, as :func:`diapason.tune` does.
+        out: the folder to write, or a file if the name ends in ``.dpk``; an existing package is replaced.
+        history: source of records: a history, a file of JSON lines that ``diapason history export`` wrote, the ``http://`` or ``https://`` URL of one, or
+            several of these, of which the first with a verified record of a task is used. If there are several, a missing one is only a warning.
+        shipped_records: use the records that come with Diapason after these.
+        check: if the device is present, compare the network with the reference implementation of the model.
+        measure: if the device is present and all tasks have records, measure the package's latency and keep it in the first history.
+        progress: show a line with the current step, as :func:`diapason.tune` does.
         build_timeout: seconds to compile a task.
 
     Raises:
-        InvalidArgumentError: the model, an option or the target is not understood.
+        InvalidArgumentError: the model, an option or the target is invalid.
         NotFoundError: there is no such model or history.
         Error: the network is wrong (code "DATA_LOSS": no package was made), or the package could not be made.
     """

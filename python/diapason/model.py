@@ -24,23 +24,23 @@ Dims = Mapping[str, Union[int, str, Sequence[int]]]
 
 
 class DiapasonWarning(UserWarning):
-    """What a user should know of a call that succeeds all the same: one sentence."""
+    """A warning of a call that succeeds."""
 
 
 class ModelOptions(TypedDict, total=False):
     """Keyword arguments of all functions that take a model.
 
-    batch: first extent of every input; the default is the model's, or 1 where it is open.
+    batch: first extent of every input; the default is the model's, or 1 if it is symbolic.
     layout: ``"NHWC"`` (default) or ``"NCHW"``: layout of images inside the network.
-    dtype: ``"float32"`` (default), or ``"float16"`` or ``"bfloat16"`` for weights and activations. On cuda also ``"tf32"``: float32, whose
-        products may be single ones of TensorFloat-32, and ``"mixed"``: the same for each task whose result stays within `tolerance`.
-    tolerance: for ``"mixed"``: the largest error of a task's result, relative to it; the default is 1e-3.
-    dims: sizes of symbolic dimensions: ``{"batch": [1, 4], "seq": "16..128"}``. Each combination of sizes is a plan of the package.
-    mask: input that is 1 where a sequence is real and 0 where it is padding.
-    input_shapes: shapes of inputs where they differ from the model's: ``{"x": (1, 3, 224, 224)}``.
+    dtype: type of weights and activations: ``"float32"`` (default), ``"float16"`` or ``"bfloat16"``. On cuda also ``"tf32"`` (float32, with products that may
+        be rounded to TensorFloat-32) and ``"mixed"`` (as tf32, for tasks whose result stays within `tolerance`).
+    tolerance: largest relative error of a task's result for ``"mixed"``; the default is 1e-3.
+    dims: sizes of symbolic dimensions: ``{"batch": [1, 4], "seq": "16..128"}``. Each combination of sizes becomes a plan of the package.
+    mask: input that is 1 at real positions of a sequence and 0 at padded ones.
+    input_shapes: shapes of inputs that differ from the model's: ``{"x": (1, 3, 224, 224)}``.
     options: options of a built-in network: ``{"image": 64}``.
-    strict: refuse tensors of type float64 instead of computing them in float32 with a warning.
-    name: what histories call a model that comes as bytes or as an object; the default is the name of its graph, or "model" where that has none.
+    strict: reject models that contain float64, which is otherwise computed in float32 with a warning, or have a newer ONNX opset than the known ones.
+    name: name in histories of a model given as bytes or as an object; the default is the name of its graph, or "model" if that has none.
     import_memory_gib, import_seconds: limits of the process that reads the model; by default half of the host's memory, and 300.
     """
 

@@ -132,35 +132,35 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
          early_stop: float = 0, seed: int = 0, shipped_records: bool = True, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
          run_timeout: float = 10, builders: int = 0, sandbox: str = "auto", check: bool = True, fleet: Fleet | None = None,
          **options: Unpack[ModelOptions]) -> TuneResult:
-    """Searches fast schedules for a network on a device of this host or a fleet, and stores every measurement in a history.
+    """Searches for fast schedules of a network on a device of this host or a fleet, and stores every measurement in a history.
 
-    The run ends at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
-    reference implementation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
-    measured until then is in the history, and the same call resumes there.
+    Tuning stops at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
+    reference implementation of the model, which takes seconds to minutes more. Ctrl-C, or an exception in the callback, stops the run within some seconds; the
+    measurements so far are in the history, and the same call resumes there.
 
     Args:
         model, target, **options: as :func:`diapason.tasks`.
-        history: the file to add to; made when there is none.
-        trials: measurements in all, those in the history included; the default is 1000, or no limit with ``seconds``.
-        seconds: time to tune, verification of the best included.
-        callback: called with a :class:`Progress` about ten times a second, from the thread that tunes, while the caller waits. It must not take long.
-        progress: show a line that is updated, under the cell in Jupyter and on stderr elsewhere; the default is to do so in Jupyter and if stderr is a
-            terminal.
-        tasks: only these, by id (:func:`diapason.tasks`).
-        early_stop: end when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number of trials without a gain.
-        seed: of the search.
-        shipped_records: begin with the records that come with Diapason.
-        deterministic: the same proposals for the same seed and measurements; slower.
-        repeat: samples of a trial.
-        min_repeat_ms: length of a sample; the default is 20.
+        history: the file to add to; created if it does not exist.
+        trials: limit on measurements, including those in the history; the default is 1000, or no limit with ``seconds``.
+        seconds: time limit, including verification.
+        callback: called with a :class:`Progress` about ten times a second, on the tuning thread, while the caller waits. It must return quickly.
+        progress: show a line of progress, below the cell in Jupyter and on stderr elsewhere; by default in Jupyter and if stderr is a terminal.
+        tasks: tune only these, by id (:func:`diapason.tasks`).
+        early_stop: stop early: a fraction such as 0.01 is the least improvement expected of the next tenth of the trials; a whole number is the number
+            of trials without improvement.
+        seed: seed of the search.
+        shipped_records: start from the records that come with Diapason.
+        deterministic: run one round after the other, so that the same seed and measurements give the same proposals; slower.
+        repeat: samples per trial.
+        min_repeat_ms: least length of a sample; the default is 20.
         build_timeout, run_timeout: seconds to compile and to measure a candidate.
-        builders: processes that compile; 0: as the machine allows.
-        sandbox: of the processes that compile and measure: ``"auto"``, ``"on"`` or ``"off"``.
-        check: compare the assembled network at the end.
-        fleet: whose devices measure; ``builders`` and ``sandbox`` are then its workers' affair. None: the devices of this host.
+        builders: number of processes that compile; 0: depends on cores and memory.
+        sandbox: whether bubblewrap isolates the processes that compile and measure: ``"auto"``, ``"on"`` or ``"off"``.
+        check: compare the assembled network with the reference at the end.
+        fleet: the fleet whose devices measure; its workers have their own ``builders`` and ``sandbox``. None: the devices of this host.
 
     Raises:
-        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
+        InvalidArgumentError, NotFoundError: the model, an option or the target is invalid.
         UnavailableError: there is no such device, or the tracker does not answer.
         Error: the tuned network is wrong or could not be checked (``result`` of the exception is the :class:`TuneResult`), or the run failed.
         KeyboardInterrupt: Ctrl-C.

@@ -1,6 +1,6 @@
-// The places of the features that MetricsModel::Evaluate fills, and what they are called. One table a kind of target;
-// the lists of values in metrics.cc, gpu_estimate.cc and metrics_cpu.cc have the same order and are checked against
-// these for their length.
+// Names of the features that MetricsModel::Evaluate computes, in the order of their places: one table for each kind of
+// target. The lists of values in metrics.cc, gpu_estimate.cc and metrics_cpu.cc have the same order; their lengths are
+// checked against these tables.
 //
 //   [0, 28)   the slowest kernel of the candidate
 //   [28, 56)  the second slowest
@@ -87,15 +87,15 @@ inline constexpr const char* kCpuFeatureNames[] = {
 
 inline constexpr const char* kTotalFeatureNames[] = {
     "kernels", "nanoseconds log2", "second over slowest",
-    "blocks a cluster",  // that share a reduction; 0: none do
+    "blocks per cluster",  // that share a reduction; 0: no clusters
 };
 
 static_assert(std::size(kGpuFeatureNames) <= kKernelFeatures && std::size(kCpuFeatureNames) <= kKernelFeatures);
 static_assert(kTotalFeaturesAt + std::size(kTotalFeatureNames) <= kParameterFeaturesAt);
 static_assert(kParameterFeatures > 0 && kParameterFeaturesAt + kParameterFeatures == kNumFeatures);
 
-// A name for each of the kNumFeatures places, "slowest: threads log2", "parameter 3"; empty for one that is not used on
-// this kind of target. Names differ from each other.
+// A unique name for each of the kNumFeatures places: "slowest: threads log2", "parameter 3". Empty if the place is not
+// used on this kind of target.
 std::vector<std::string> FeatureNames(const Target& target);
 
 }  // namespace diapason

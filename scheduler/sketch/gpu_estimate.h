@@ -8,40 +8,40 @@
 
 namespace diapason {
 
-// Of one kernel, from the work of its stages. State, facts and resources outlive it.
+// The estimate of one kernel from the work of its stages. The arguments of the constructor must outlive it.
 class GpuEstimate {
  public:
   GpuEstimate(const State& state, TargetKind kind, const DeviceFacts& facts, const KernelResources& kernel);
 
   struct Stage {
     int id;
-    double share;  // of its iterations that are left after constants are folded
-    bool held;     // a copy of shared memory in registers
+    double share;  // fraction of its iterations that remains after constants are folded
+    bool held;     // it copies shared memory to registers
   };
-  // `work.warp_executions` is filled in here.
+  // Adds a stage. `work.warp_executions` is computed here.
   void Add(const Stage& stage, const StageBounds& bounds, WorkOfStage work);
-  // Of all that was added. Writes the features, kGpuFeatureNames of them.
+  // The estimate for all stages that were added. Writes one feature for each of kGpuFeatureNames.
   double Seconds(float* features) const;
 
  private:
-  // Times are of one block, in instructions or wavefronts of warps.
+  // Times are for one block, in instructions or wavefronts of warps.
   struct Sum {
     double blocks, threads, warps;  // of the kernel; threads and warps of a block
     double fma = 0, issue = 0, shared_time = 0;
     double bytes = 0, unique = 0, operations = 0;
-    double depth = 0;              // of a step of products by warpgroups; 0: there are none
-    double slots = 1, rounds = 1;  // of copies of shared memory: buffers each, steps
+    double depth = 0;              // k of a step of warpgroup MMA; 0: there is none
+    double slots = 1, rounds = 1;  // of copies to shared memory: buffers of each, and steps
     double copy_rounds = 0;        // most vectors that a thread copies in a step
     double loads_per_op = 0, ilp = 1, conflict = 1, contiguous = 1, lanes = 1, body = 1;
   };
   void AddReduction(int id, const StageBounds& b, const WorkOfStage& w);
-  // Of elements into shared memory by the threads of a block.
+  // A copy of elements to shared memory by the threads of a block.
   void AddCopy(int id, const StageBounds& b, const WorkOfStage& w);
-  // One thread asks for a tile, all look whether it has come.
+  // One thread starts the copy of a tile, and all threads wait for it.
   void AddBulkCopy(const StageBounds& b, const WorkOfStage& w);
-  // Each element that is written is read from all blocks of a cluster first, or from all sets of threads.
+  // A stage that sums each element over all blocks of a cluster, or over all sets of threads, before it stores it.
   void AddSumOfParts(const WorkOfStage& w);
-  // Blocks that a multiprocessor holds at once.
+  // Resident blocks of a multiprocessor.
   double ResidentBlocks() const;
 
   const State& state_;

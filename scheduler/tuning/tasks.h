@@ -1,4 +1,4 @@
-// The tasks of a tuning run: what is known of each, which of them are tuned, the scheduler and the cost model.
+// The tasks of a tuning run: the state of each, the selection to tune, the task scheduler and the cost model.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,21 @@ namespace diapason::tuning {
 
 struct Tasks {
   std::vector<std::unique_ptr<TaskState>> all;  // by id
-  std::vector<int> selected;                    // ids of those that are tuned, in order
+  std::vector<int> selected;                    // ids of the tasks to tune, in order
   std::vector<int> scheduled_as;                // by id: index in the scheduler; -1: not tuned
-  std::vector<int> choices;                     // of TunerOptions::choices, those that the scheduler knows
-  int round_size = 0;                           // trials of a round, at most
+  std::vector<int> choices;                     // indices in TunerOptions::choices of those that the scheduler uses
+  int round_size = 0;                           // most trials of a round
   std::unique_ptr<TaskScheduler> scheduler;
   std::unique_ptr<XgbCostModel> model;
 
   TaskState& at(int id) const { return *all[id]; }
 };
 
-// Builds the search spaces. InvalidArgument for options or an objective that make no sense; the factory's error, with
-// the task's name in front. Changes options that others imply.
+// Creates the search spaces. InvalidArgument: inconsistent options or an invalid objective; errors of the space factory
+// are prefixed with the task's name. Sets options that are implied by others.
 absl::StatusOr<Tasks> MakeTasks(std::vector<TuningTask> tasks, TunerOptions& options);
 
-// What all parts of a run have, by reference.
+// References that all parts of a run share.
 struct RunContext {
   const TunerOptions& options;
   const Tasks& tasks;

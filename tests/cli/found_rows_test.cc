@@ -82,10 +82,10 @@ TEST_F(FoundRows, WhatMixesRowsIsRefused) {
                                                 "has room for with --dim found.rows=128\n");
   EXPECT_EQ(Build("sorter.onnx", {"--dim", "found.rows=5"}).err,
             "error: cannot import '" + Path("sorter.onnx") +
-                "': rows behind those found, for which 'found.rows' has room, are not known to be harmless (node "
+                "': rows after those found, for which 'found.rows' has room, are not known to be harmless (node "
                 "'node_best' (top_k_indices) combines "
                 "values along 'found.rows', those of padding included): export the model without what follows, and do "
-                "that behind the network\n");
+                "that after the network\n");
   EXPECT_EQ(
       Build("detector.onnx", {"--dim", "found.rows=1"}).err,
       "error: cannot import '" + Path("detector.onnx") + "': 'found.rows' must have room for 2 or more, not for 1\n");

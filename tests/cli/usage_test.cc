@@ -41,7 +41,7 @@ TEST(Usage, ErrorsNameWhatIsWrongAndTheMend) {
   ExpectError(Cli({"query", "--history", "h.db", "--top", "0"}), "--top 0: give a whole number of at least 1", kUsage);
   ExpectError(Cli({"query", "--history", "h.db", "--top", "many"}), "--top many: give a whole number of at least 1",
               kUsage);
-  ExpectError(Cli({"query", "--history"}), "--history needs a value behind it; see `diapason query --help`", kUsage);
+  ExpectError(Cli({"query", "--history"}), "--history needs a value; see `diapason query --help`", kUsage);
   ExpectError(Cli({"history"}), "no command is given; `diapason history --help` lists them", kUsage);
   ExpectError(Cli({"history", "mend", "h.db"}), "unknown command mend; `diapason history --help` lists them", kUsage);
   ExpectError(Cli({"history", "check"}), "HISTORY is missing; `diapason history check --help` shows what to give",

@@ -396,7 +396,7 @@ absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
   if (!session_.empty()) return absl::OkStatus();
   if (IsRefusal(last_status_)) return last_status_;
   return absl::DeadlineExceededError("the tracker at '" + options_.tracker +
-                                     "' has not taken the worker in: " + std::string(last_status_.message()));
+                                     "' has not accepted the worker: " + std::string(last_status_.message()));
 }
 
 absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {

@@ -1,5 +1,4 @@
-// Asking a tracker or service whether it serves, by the gRPC health protocol (grpc.health.v1.Health), which needs no
-// token.
+// Health check of a tracker or service by the gRPC health protocol (grpc.health.v1.Health), which needs no token.
 #pragma once
 
 #include <chrono>
@@ -12,7 +11,7 @@ namespace diapason {
 
 struct ClientCredentials;
 
-// OK when it answers SERVING in time. Unavailable says what it does instead.
+// OK if the answer is SERVING within `timeout`. Unavailable: any other answer, or none; the message says which.
 absl::Status CheckHealth(const std::string& address, std::chrono::milliseconds timeout,
                          const std::shared_ptr<const ClientCredentials>& credentials);
 

@@ -1,4 +1,4 @@
-// Numbers for Prometheus, over HTTP.
+// Metrics for Prometheus over HTTP.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace diapason {
 
-// How often values of up to so many seconds came, for histograms.
+// A histogram of durations.
 class Distribution {
  public:
   static constexpr std::array<double, 12> kBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300};
   void Add(double seconds);
   uint64_t count() const { return count_; }
   double sum() const { return sum_; }
-  // Values of at most kBounds[i].
+  // Number of values of at most kBounds[i].
   uint64_t up_to(size_t i) const { return cumulative_[i]; }
 
  private:
@@ -53,15 +53,15 @@ struct Metric {
 
 class MetricsServer {
  public:
-  // Serves what `collect` gives, which may be asked from any thread, at http://ADDRESS/metrics. Unavailable, naming the
-  // address, when nothing can be listened on there.
+  // Serves the results of `collect`, which is called from any thread, at http://ADDRESS/metrics. Unavailable: cannot
+  // listen on the address; the message names it.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,
                                                               std::function<std::vector<Metric>()> collect);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
-  // With the port that was chosen.
+  // With the actual port.
   const std::string& address() const;
 
  private:

@@ -1,9 +1,9 @@
-// A gRPC server on one port, or for this process alone: what all our services have in common. It also answers gRPC
-// health checks and reflection, which anybody may ask who may connect.
+// A gRPC server on one port, or for this process only; the base of all our services. It also answers gRPC health checks
+// and reflection, without a token.
 //
-// Peers are limited: in number (worker/rpc/listener.h), in the time that a handshake takes (10 s), in idle time (10
-// minutes without a call), in calls and in the memory that their messages take (worker/rpc/call_gate.h). A peer whose
-// host is gone is found within 30 s.
+// Limits for clients: the number of connections (worker/rpc/listener.h), the duration of a handshake (10 s), idle time
+// (10 minutes without a call), concurrent calls and the memory of their messages (worker/rpc/call_gate.h). The
+// connection of a host that no longer answers is closed within 30 s.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,11 @@ namespace diapason {
 
 class CallGate;
 
-// What checks the calls of services that ask for these credentials.
+// The gate that checks calls of services with these credentials.
 std::shared_ptr<CallGate> MakeGate(const ServerCredentials& credentials);
 
 struct ServiceHostOptions {
-  std::string address;  // "127.0.0.1:0": any free port of loopback; empty: no port, for calls of this process alone
+  std::string address;  // "127.0.0.1:0": any free port of loopback; empty: no port, only for calls of this process
   ServerCredentials credentials;
   std::shared_ptr<CallGate> gate = nullptr;  // of the services, for its metrics; null: none
   size_t max_connections = 0;                // as ListenerOptions
@@ -35,7 +35,7 @@ struct ServiceHostOptions {
 
 class ServiceHost {
  public:
-  // Serves `services`, which outlive the host. Unavailable, naming the address, when that fails.
+  // REQUIRES: `services` outlive the host. Unavailable: cannot listen on the address; the message names it.
   static absl::StatusOr<std::unique_ptr<ServiceHost>> Start(const ServiceHostOptions& options,
                                                             const std::vector<grpc::Service*>& services);
   // Shuts down.
@@ -43,13 +43,13 @@ class ServiceHost {
   ServiceHost(const ServiceHost&) = delete;
   ServiceHost& operator=(const ServiceHost&) = delete;
 
-  // With the port that was chosen; empty without one.
+  // With the actual port; empty without a port.
   const std::string& address() const;
-  // Of the port: connections, calls and certificates; of the program: its version. Safe from any thread.
+  // Metrics of connections, calls and certificates, and the version of the program. Safe from any thread.
   std::vector<Metric> Metrics();
-  // Where this process reaches it (MakeChannel), and nobody else: without a socket, credentials or a token.
+  // Address for MakeChannel in this process, without a socket, credentials or a token. No other process can use it.
   const std::string& in_process() const;
-  // Takes no more calls and waits a moment for those in progress. Idempotent.
+  // Stops accepting calls and waits briefly for those in progress. Idempotent.
   void Shutdown();
 
  private:

@@ -19,7 +19,7 @@ constexpr int64_t kTrackerVersion = 2;
 constexpr char kWhat[] = "tracker state";
 constexpr std::chrono::milliseconds kBusy{3000};
 // Of the write-ahead log, 64 MiB: moving it into the tables takes 10 to 20 ms whatever it holds, most of it the sync of
-// the tables, and at 5,000 measurements a second is due every 1.4 s.
+// the tables, and at 5,000 measurements per second is due every 1.4 s.
 constexpr int kLogPages = 16384;
 constexpr int kLogBytes = 64 << 20;
 // Writeback of the log is started after so many bytes, and nobody waits for that. Otherwise the sync before the log

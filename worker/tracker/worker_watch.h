@@ -1,4 +1,4 @@
-// What workers do with their leases, and what becomes of those that they lose: outcomes, deadlines, quarantines.
+// Outcomes of leases, expired leases, and quarantines of workers.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace diapason::tracker {
 
-// Of a tracker, by reference.
+// References to the parts of a tracker that are needed here.
 struct WatchParts {
   const AwakeClock& clock;
   Journal& journal;
@@ -33,16 +33,16 @@ class WorkerWatch {
  public:
   explicit WorkerWatch(const WatchParts& parts) : parts_(parts) {}
 
-  // Of a lease that is over already, nothing.
+  // Records the outcome of a lease; ignores it if the lease has ended.
   void TakeOutcome(Session& session, const v1::LeaseOutcome& outcome) const;
-  // Takes back what the worker did not renew, or kept past its last moment.
+  // Ends leases that the worker did not renew in time, or kept past their deadline.
   void ExpireLeases(Session& session, Clock::time_point now) const;
   void EndQuarantines(Clock::time_point now) const;
-  // `counts`: whether its leases were attempts.
+  // `counts`: whether its leases count as attempts.
   void EndSession(const std::string& id, const std::string& why, bool counts) const;
 
  private:
-  // Takes a worker's leases back, without counting them as attempts, and gives it no more for a while.
+  // Ends all leases of a worker, without counting them as attempts, and grants it no more for some time.
   void Quarantine(Session& session, const std::string& why) const;
 
   const WatchParts parts_;

@@ -1,7 +1,7 @@
-// Group commit of a tracker's state (DeWitt et al. 1984, section 5.2): while one transaction is written, what happens
-// next gathers and becomes the next one, and an answer goes out when the transaction is written that holds what it
-// rests on. A transaction a turn bounds a tracker at 2,600 measurements a second on the machine of docs/benchmarks.md,
-// most of it for the same pages of the file again and again.
+// Group commit of a tracker's state (DeWitt et al. 1984, section 5.2). While one transaction is being written, later
+// changes are collected for the next one. An answer is sent once the transactions with all changes that it depends on
+// are written. One transaction per change would limit the tracker's throughput, since most of them write the same pages
+// of the file.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@ class TrackerWriter {
  public:
   using Answers = std::vector<std::function<void()>>;
 
-  // `pause`: between the beginnings of two transactions, at least. The longer, the more of what happens shares one.
+  // `pause`: least time between the starts of two transactions. A longer one collects more changes per transaction.
   TrackerWriter(TrackerStore& store, std::chrono::milliseconds pause);
-  // Writes and answers what it was given.
+  // Writes all changes and calls all answers that were added.
   ~TrackerWriter();
   TrackerWriter(const TrackerWriter&) = delete;
   TrackerWriter& operator=(const TrackerWriter&) = delete;
 
-  // Takes a turn's changes, to be called in the order of the turns, and calls `answers` on its own thread once these
-  // and all earlier changes are in the file, or cannot be written (then the tracker continues without it, see
-  // TrackerStore). Returns the answers when there is nothing to wait for: the caller calls them. Never waits for the
-  // disk.
+  // Adds the changes of one turn; turns must be added in their order. Once these and all earlier changes are in the
+  // file, or cannot be written (the tracker then continues without the file, see TrackerStore), `answers` are called on
+  // the writer's thread. If there is nothing to wait for, the answers are returned instead, for the caller to call.
+  // Never waits for the disk.
   Answers Add(TrackerStore::Changes changes, Answers answers);
 
  private:
@@ -37,7 +37,7 @@ class TrackerWriter {
   TrackerStore& store_;
   const std::chrono::milliseconds pause_;
   Mutex mutex_;
-  CondVar work_;  // there is some; nobody listens, and is woken, during the pause
+  CondVar work_;  // signals that there are changes; not waited for during the pause
   CondVar stop_;
   std::vector<TrackerStore::Changes> changes_ ABSL_GUARDED_BY(mutex_);
   Answers answers_ ABSL_GUARDED_BY(mutex_);

@@ -18,7 +18,7 @@ class GpuAccessPrinter : public ExprPrinter {
       : ExprPrinter(dialect, helpers), kernel_(kernel), cuda_(dialect == Dialect::kCuda) {}
 
   bool cuda() const { return cuda_; }
-  // Our bug if it is OpenCL: `what`, as "waits at mbarriers, which OpenCL C has not".
+  // Our bug if it is OpenCL: `what`, as "waits at mbarriers, which OpenCL C does not have".
   void RequireCuda(const char* what) const;
   Analyzer& analyzer() { return analyzer_; }
   using ExprPrinter::BindVars;

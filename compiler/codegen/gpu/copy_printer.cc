@@ -83,7 +83,7 @@ void GpuCopyPrinter::PrintBulkCopy(const StmtNode& copy) {
 }
 
 void GpuCopyPrinter::PrintMbarrier(const StmtNode& sync) {
-  access_.RequireCuda("waits at mbarriers, which OpenCL C has not");
+  access_.RequireCuda("waits at mbarriers, which OpenCL C does not have");
   const std::string barrier = "(&" + access_.Text(sync.operands[0]);
   switch (sync.mbarrier) {
     case MbarrierOp::kInit:

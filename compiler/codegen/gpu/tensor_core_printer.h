@@ -24,7 +24,7 @@ class TensorCorePrinter {
   void PrintGroupSync(const StmtNode& sync);
 
  private:
-  void RequireTensorCores() const { access_.RequireCuda("uses tensor cores, which OpenCL C has not"); }
+  void RequireTensorCores() const { access_.RequireCuda("uses tensor cores, which OpenCL C does not have"); }
   std::string Element(int buffer, const Expr& index);
   std::string SumsOf(const StmtNode& s);
   // The descriptor of rows or columns in shared memory (PTX, "Matrix descriptor format"): bytes between core matrices

@@ -9,25 +9,25 @@
 
 namespace diapason::simplify {
 
-// Remembers what it computed. The ranges outlive it and do not change.
+// Caches its results. The ranges must outlive it and must not change.
 class CanonicalBounds {
  public:
   explicit CanonicalBounds(const KnownRanges& ranges) : ranges_(ranges) {}
   CanonicalBounds(const CanonicalBounds&) = delete;
   CanonicalBounds& operator=(const CanonicalBounds&) = delete;
 
-  // Nothing where they are not known, or lie beyond kLimit.
+  // Nothing if the bounds are unknown or exceed kLimit.
   std::optional<Interval> Of(const Expr& e);
   std::optional<Interval> Of(const Affine& a);
 
  private:
   struct Known {
-    Expr keep;  // the key is its address
+    Expr keep;  // keeps the node alive whose address is the key
     std::optional<Interval> bounds;
   };
   std::optional<Interval> Compute(const Expr& e);
   std::optional<Interval> OfExtremum(const Expr& e);
-  // A cast between integers keeps a value that fits.
+  // A cast between integer types preserves the bounds if all values fit.
   std::optional<Interval> OfCast(const Expr& e);
 
   const KnownRanges& ranges_;

@@ -1,4 +1,4 @@
-// One node for all equal expressions. Internal to compiler/tensor/simplify.
+// Hash consing of expressions. Internal to compiler/tensor/simplify.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace diapason::simplify {
 
-// Keeps one node for all equal expressions of a run, so that comparing addresses is comparing structure: without it,
-// comparing two deep expressions with shared parts costs exponentially in their depth.
+// Keeps one node for all equal expressions of a run, so that expressions are equal if and only if their addresses are.
+// Without this, comparing two deep expressions with shared parts takes time exponential in their depth.
 class Interner {
  public:
-  // The node that stands for all nodes like `e`. REQUIRES: e's arguments are interned or literals.
+  // The node that represents all expressions equal to `e`. REQUIRES: e's arguments are interned or literals.
   Expr Node(const Expr& e);
-  // The expression of a sum; sums that differ in the order of terms are the same.
+  // The node of a sum. The order of the terms does not matter.
   Expr Sum(const Affine& a);
 
  private:

@@ -1,12 +1,12 @@
 // One run of the simplifier. Internal to compiler/tensor/simplify.
 //
-// It brings an expression into canonical form: an integer is a sum, constant + coefficients * terms, whose terms are
-// variables or simplified expressions ("atoms"); an order is "a < b". A canonical form is never simplified again, so
-// that the cost of a tree is polynomial in its size.
+// It converts an expression to canonical form. In this form an integer is a sum, constant + coefficients * terms, whose
+// terms ("atoms") are variables or simplified expressions, and comparisons of order are "a < b". Canonical expressions
+// are not simplified again, so that the cost is polynomial in the size of the tree.
 //
-// Other classes work on canonical forms: ranges under conditions (known_ranges.h), bounds (bounds.h), sums with
-// quotients and remainders (sums.h), conditions (conditions.h). This one walks over an expression of any form and uses
-// them.
+// Simplifier traverses expressions of any form. The classes that it uses expect canonical forms: ranges under
+// conditions (known_ranges.h), bounds (bounds.h), sums with quotients and remainders (sums.h), conditions
+// (conditions.h).
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@
 
 namespace diapason::simplify {
 
-// What the ranges refer to and the interner outlive it; results of runs with one interner share nodes.
+// The interner, and whatever the ranges refer to, must outlive it. Results of runs with one interner share nodes.
 class Simplifier {
  public:
   Simplifier(KnownRanges ranges, Interner& interner)
@@ -41,7 +41,7 @@ class Simplifier {
 
  private:
   struct Done {
-    Expr keep;  // the key is its address
+    Expr keep;  // keeps the node alive whose address is the key
     Expr result;
   };
 
@@ -49,7 +49,7 @@ class Simplifier {
   Expr Compute(const Expr& e);
   Expr RunAssuming(const Expr& condition, bool holds, const Expr& e);
   Affine Canonical(const Expr& e) { return sums_.Recombined(Collect(e)); }
-  // The sum that e is, its atoms simplified.
+  // `e` as a sum, with simplified atoms.
   Affine Collect(const Expr& e);
   Affine CollectNode(const Expr& e);
   Expr Compare(const Expr& e);
@@ -63,7 +63,7 @@ class Simplifier {
   CanonicalBounds bounds_;
   CanonicalSums sums_;
   CanonicalConditions conditions_;
-  std::unordered_map<const ExprNode*, Done> done_;  // shared nodes of the input
+  std::unordered_map<const ExprNode*, Done> done_;  // results by node, since nodes of the input may be shared
 };
 
 }  // namespace diapason::simplify

@@ -53,7 +53,7 @@ std::vector<ErrorCase> GraphErrors() {
           .Output("y"),
       "it has operators that are not supported, of opset 13: FromTheFuture, Unique (2 nodes: the extent of its result "
       "depends on what the network "
-      "computes: do it behind the network): export the model without them, or add them as CONTRIBUTING.md says");
+      "computes: do it after the network): export the model without them, or add them as CONTRIBUTING.md says");
   ModelBuilder foreign = Relu();
   foreign.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   add("UnknownDomain", foreign,

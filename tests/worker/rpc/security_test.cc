@@ -181,11 +181,11 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
   EXPECT_EQ(what_fails("tracker", "worker"), "");
   EXPECT_EQ(
       what_fails("late", "worker"),
-      "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' shows a certificate that has expired: make "
+      "the tracker at 'IT' has not accepted the worker: the tracker at 'IT' shows a certificate that has expired: make "
       "it a new one, for example with deploy/make-certs.sh");
   EXPECT_EQ(
       what_fails("tracker", "late"),
-      "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' does not accept the certificate given with "
+      "the tracker at 'IT' has not accepted the worker: the tracker at 'IT' does not accept the certificate given with "
       "--tls-cert, which has expired: make a new one, for example with deploy/make-certs.sh, and start again with it");
 }
 
