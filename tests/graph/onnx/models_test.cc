@@ -404,5 +404,26 @@ TEST(Models, AnInitializerAmongTheInputsIsAConstant) {
   EXPECT_EQ(network.inputs.size(), 1u);
 }
 
+// What a library's pow makes of integers may be off by units in the last place, which the cast behind it would
+// truncate.
+TEST(Models, PowersOfIntegersAreRoundedWhereTheyAreIntegers) {
+  ModelBuilder model(15);
+  model.Input("x", {6}, DType::kInt32).Input("y", {6}).Node("Pow", {"x", "y"}, {"z"}).Output("z", DType::kInt32);
+  const absl::StatusOr<Network> network = model.Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  Array base(DType::kInt32, {6}), wanted(DType::kInt32, {6});
+  const double bases[] = {-3, 4, 2, -2, 3, 1000}, powers[] = {-3, 2, 0, -8, 5, 1000000000};
+  for (int64_t i = 0; i < 6; ++i) {
+    base.set(i, bases[i]);
+    wanted.set(i, powers[i]);
+  }
+  const auto outputs = EvaluateNetwork(*network, {base, Array::FromFloats({6}, {1, 0.5, -1, 3, 1.5, 3})});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ExpectNear((*outputs)[0], wanted, 0);
+  int rounded = 0;
+  for (const Node& node : network->nodes) rounded += node.op == "round" ? 1 : 0;
+  EXPECT_EQ(rounded, 1);
+}
+
 }  // namespace
 }  // namespace diapason

@@ -165,6 +165,22 @@ absl::Status ImportVariadic(NodeImporter& node) {
   return absl::OkStatus();
 }
 
+// A power of an integer base, in float64. Library functions are off by some units in the last place (CUDA's pow by up
+// to two), so a result that close to an integer is one: the cast that follows truncates.
+absl::StatusOr<ImportValue> ExactIntegers(NodeImporter& node, const ImportValue& power) {
+  constexpr double kClose = 1e-12;  // relative
+  Array close(power->type.dtype, {});
+  close.set(0, kClose);
+  const ImportValue share = KnownValue(std::move(close), node.node().name);
+  ASSIGN_OR_RETURN(const ImportValue integer, node.Add("round", {power}));
+  ASSIGN_OR_RETURN(const ImportValue difference, node.Add("sub", {power, integer}));
+  ASSIGN_OR_RETURN(const ImportValue distance, node.Add("abs", {difference}));
+  ASSIGN_OR_RETURN(const ImportValue size, node.Add("abs", {integer}));
+  ASSIGN_OR_RETURN(const ImportValue allowed, node.Add("mul", {size, share}));
+  ASSIGN_OR_RETURN(const ImportValue is_close, node.Add("less_equal", {distance, allowed}));
+  return node.Add("where", {is_close, integer, power});
+}
+
 // From opset 12 on base and exponent may have different types, integers too; the result has that of the base.
 absl::Status ImportPow(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue base, node.Input(0));
@@ -177,6 +193,9 @@ absl::Status ImportPow(NodeImporter& node) {
   ASSIGN_OR_RETURN(base, cast(base, work));
   ASSIGN_OR_RETURN(exponent, cast(exponent, work));
   ASSIGN_OR_RETURN(ImportValue power, node.Add("pow", {base, exponent}));
+  if (!IsFloat(type)) {
+    ASSIGN_OR_RETURN(power, ExactIntegers(node, power));
+  }
   ASSIGN_OR_RETURN(power, cast(power, type));
   node.Set(0, std::move(power));
   return absl::OkStatus();
