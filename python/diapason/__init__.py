@@ -14,9 +14,10 @@ from ._runtime import version as __version__
 from .compiler import (BuildReport, BuiltPlan, BuiltTask, FusionChoice, ModelInput, NetworkCheck, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
                        tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
+from .explanation import Explanation, Failure, Measurement, Share, explain
 from .fallbacks import Fallback, explain_fallbacks
 from .fleet import Fleet
-from .history import History, HistorySummary, Record
+from .history import History, HistoryProblems, HistorySummary, Record, copy_history, import_history, prune_history
 from .model import DiapasonWarning, ModelOptions
 from .package import Package, Port, load
 from .service import Job, Service
@@ -30,13 +31,17 @@ __all__ = [
     "CompileOptions",
     "DiapasonWarning",
     "Error",
+    "Explanation",
+    "Failure",
     "Fallback",
     "Fleet",
     "FusionChoice",
     "History",
+    "HistoryProblems",
     "HistorySummary",
     "InvalidArgumentError",
     "Job",
+    "Measurement",
     "ModelInput",
     "ModelOptions",
     "NetworkCheck",
@@ -49,6 +54,7 @@ __all__ = [
     "Record",
     "ResourceExhaustedError",
     "Service",
+    "Share",
     "Task",
     "TaskList",
     "TaskProgress",
@@ -57,8 +63,12 @@ __all__ = [
     "WrongRecord",
     "__version__",
     "build",
+    "copy_history",
+    "explain",
     "explain_fallbacks",
+    "import_history",
     "load",
+    "prune_history",
     "tasks",
     "tune",
 ]

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,7 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "diapason/compiler.h"
+#include "diapason/explain.h"
 #include "diapason/history.h"
 #include "diapason/inspect.h"
 #include "diapason/model.h"
@@ -50,6 +54,7 @@ nb::dict ToPython(const api::FusionChoice& choice);
 nb::dict ToPython(const api::BuiltPlan& plan);
 nb::dict ToPython(const api::TaskProgress& task);
 nb::dict ToPython(const api::Record& record);
+nb::dict ToPython(const api::Explanation::Share& share);
 
 template <typename Values>
 nb::list ListOf(const Values& values) {
@@ -155,6 +160,26 @@ nb::dict ToPython(const api::Record& record) {
               record.created_at);
 }
 
+nb::dict ToPython(const api::Explanation::Share& share) {
+  return Dict("network", share.network, "count", share.count, "share", share.share);
+}
+
+nb::dict ToPython(const api::Explanation& e) {
+  nb::object measured = nb::none(), failed = nb::none();
+  if (e.measured.has_value())
+    measured = Dict("median_us", e.measured->median_us, "samples_us", e.measured->samples_us, "runs_per_sample",
+                    e.measured->runs_per_sample, "stopped_early", e.measured->stopped_early, "gflops_per_s",
+                    e.measured->gflops_per_s);
+  if (e.failed.has_value()) failed = Dict("kind", e.failed->kind, "stage", e.failed->stage, "text", e.failed->text);
+  const std::optional<int64_t> record = e.record > 0 ? std::optional<int64_t>(e.record) : std::nullopt;
+  return Dict("record", record, "workload", e.workload, "task", e.task, "target", e.target, "device", e.device,
+              "algorithm", e.algorithm, "sketch", e.sketch, "configuration", e.configuration, "measured", measured,
+              "failed", failed, "predicted_us", e.predicted_us, "analytic_us", e.analytic_us, "verification",
+              e.verification, "verification_text", e.verification_text, "computation", e.computation, "rewrite",
+              e.rewrite, "steps", e.steps, "loops", e.loops, "source", e.source, "problem", e.problem, "features",
+              e.features, "shares", ListOf(e.shares), "sketch_times_us", e.sketch_times);
+}
+
 // Warnings go to a function of Python's, which looks for the line of its caller.
 api::Hooks HooksOf(Interruptible& call, const nb::callable& warn) {
   return {
@@ -194,6 +219,12 @@ nb::dict Tune(api::TuneOptions options, const nb::callable& warn, const nb::obje
   return ToPython(call.Run([&] { return api::Tune(options); }));
 }
 
+nb::dict ExplainCandidate(const api::Model& model, const api::CandidateChoice& choice, const nb::callable& warn) {
+  Interruptible call;
+  const api::Hooks hooks = HooksOf(call, warn);
+  return ToPython(call.Run([&] { return api::ExplainCandidate(model, choice, hooks); }));
+}
+
 // A short call, without the interpreter's lock: the file may be locked by another process.
 template <typename Body>
 auto Call(Body body) {
@@ -204,6 +235,48 @@ auto Call(Body body) {
   if (!result.ok())
     Raise(absl::StatusCodeToString(result.status().code()).c_str(), std::string(result.status().message()));
   return *std::move(result);
+}
+
+nb::dict ExplainRecord(const std::string& history, int64_t record) {
+  return ToPython(Call([&] { return api::ExplainRecord(history, record); }));
+}
+
+nb::dict CheckHistory(const std::string& path) {
+  const api::HistoryProblems found = Call([&] { return api::CheckHistory(path); });
+  return Dict("record_count", found.record_count, "problems", found.problems);
+}
+
+nb::dict ExportHistory(const std::string& path, const std::string& file, const api::HistoryExport& options) {
+  const api::ExportedRecords done = Call([&]() -> absl::StatusOr<api::ExportedRecords> {
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    if (!out) return absl::PermissionDeniedError(file + " cannot be written; name another file");
+    absl::StatusOr<api::ExportedRecords> exported = api::ExportHistory(path, options, out);
+    out.close();
+    if (exported.ok() && !out) return absl::ResourceExhaustedError(file + " could not be written to its end");
+    return exported;
+  });
+  return Dict("record_count", done.record_count, "damaged", done.damaged);
+}
+
+nb::dict ImportHistory(const std::string& path, const std::string& file, bool skip_damaged) {
+  const api::ImportedRecords done = Call([&]() -> absl::StatusOr<api::ImportedRecords> {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) return absl::NotFoundError(file + " cannot be read; name a file that an export wrote");
+    return api::ImportHistory(path, in, file, skip_damaged);
+  });
+  return Dict("lines", done.lines, "added", done.added, "known", done.known, "updated", done.updated, "damaged",
+              done.damaged);
+}
+
+nb::dict CopyHistory(const std::string& from, const std::string& to) {
+  const api::CopiedRecords done = Call([&] { return api::CopyHistory(from, to); });
+  return Dict("added", done.added, "known", done.known, "updated", done.updated, "latencies", done.latencies);
+}
+
+nb::dict PruneHistory(const std::string& path, int64_t keep, const std::string& out) {
+  const api::PrunedRecords done = Call([&] { return api::PruneHistory(path, keep, out); });
+  return Dict("kept", done.kept, "dropped", done.dropped, "bytes_before", done.bytes_before, "bytes_after",
+              done.bytes_after);
 }
 
 class History {
@@ -303,6 +376,31 @@ NB_MODULE(_tuner, module) {
   module.def("graph_name", &GraphName, nb::arg("model"), "The name of the graph of an ONNX file.");
   module.def("build", &Build, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
   module.def("tune", &Tune, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
+  nb::class_<api::CandidateChoice>(module, "CandidateChoice")
+      .def(nb::init<>())
+      .def_rw("target", &api::CandidateChoice::target)
+      .def_rw("task", &api::CandidateChoice::task)
+      .def_rw("sketch", &api::CandidateChoice::sketch)
+      .def_rw("parameters", &api::CandidateChoice::parameters);
+  nb::class_<api::RecordQuery>(module, "RecordQuery")
+      .def(nb::init<>())
+      .def_rw("target", &api::RecordQuery::target)
+      .def_rw("workload", &api::RecordQuery::workload)
+      .def_rw("device", &api::RecordQuery::device)
+      .def_rw("network", &api::RecordQuery::network);
+  nb::class_<api::HistoryExport>(module, "HistoryExport")
+      .def(nb::init<>())
+      .def_rw("format", &api::HistoryExport::format)
+      .def_rw("records", &api::HistoryExport::records)
+      .def_rw("skip_damaged", &api::HistoryExport::skip_damaged)
+      .def_rw("with_host", &api::HistoryExport::with_host);
+  module.def("explain_candidate", &ExplainCandidate, nb::arg("model"), nb::arg("choice"), nb::arg("warn"));
+  module.def("explain_record", &ExplainRecord, nb::arg("history"), nb::arg("record"));
+  module.def("check_history", &CheckHistory, nb::arg("path"));
+  module.def("export_history", &ExportHistory, nb::arg("path"), nb::arg("file"), nb::arg("options"));
+  module.def("import_history", &ImportHistory, nb::arg("path"), nb::arg("file"), nb::arg("skip_damaged"));
+  module.def("copy_history", &CopyHistory, nb::arg("source"), nb::arg("to"));
+  module.def("prune_history", &PruneHistory, nb::arg("path"), nb::arg("keep"), nb::arg("out"));
   nb::class_<History>(module, "History")
       .def(nb::init<const std::string&>(), nb::arg("path"))
       .def("query", &History::Query, nb::arg("target"), nb::arg("workload"), nb::arg("device"), nb::arg("network"),

@@ -112,6 +112,45 @@ def test_a_history_is_queried(tuned):
         history.query(top=0)
 
 
+def test_a_history_is_checked_exported_imported_copied_and_pruned(tuned, tmp_path):
+    history = dp.History(tuned[0])
+    records = history.summary().record_count
+    assert history.check().ok and history.check().record_count == records
+    lines, copy = tmp_path / "lines.jsonl", tmp_path / "copy.db"
+    assert history.export(lines) == records
+    assert dp.import_history(tmp_path / "imported.db", lines) == records
+    assert dp.import_history(tmp_path / "imported.db", lines) == 0
+    assert dp.copy_history(tuned[0], copy) == records
+    assert dp.prune_history(copy, out=tmp_path / "best.db") == 1
+    assert dp.History(tmp_path / "best.db").query()[0].uuid == history.query()[0].uuid
+    with pytest.raises(dp.InvalidArgumentError, match="csv"):
+        history.export(lines, format="csv")
+    lines.write_text("{\n")
+    with pytest.raises(dp.InvalidArgumentError, match="line 1"):
+        dp.import_history(tmp_path / "imported.db", lines)
+    with pytest.raises(dp.InvalidArgumentError, match="keep 1 or more"):
+        dp.prune_history(copy, keep=0)
+
+
+def test_records_and_candidates_are_explained(tuned):
+    history = dp.History(tuned[0])
+    best = history.query()[0]
+    record = history.explain(best.id)
+    assert record.measured.median_us == best.median_us and record.failed is None
+    assert record.sketch and record.configuration and "for" in record.loops and record.features
+    assert [(share.network, share.share) for share in record.shares] == [("gemm", 1)]
+    assert repr(record).startswith(f"<diapason.Explanation record {best.id} of {best.task}, ")
+    with pytest.raises(dp.NotFoundError):
+        history.explain(999999)
+    candidate = dp.explain("gemm", "cuda -arch=sm_90", 1)
+    assert candidate.record is None and candidate.measured is None and "__global__" in candidate.source
+    assert candidate.sketch in candidate.sketch_times_us
+    name, value = next(iter(candidate.configuration.items()))
+    assert dp.explain("gemm", "cuda -arch=sm_90", 1, sketch=candidate.sketch, parameters={name: value}).source == candidate.source
+    with pytest.raises(dp.InvalidArgumentError, match="magic"):
+        dp.explain("gemm", "cuda -arch=sm_90", 1, parameters={"magic": 1})
+
+
 def test_records_become_a_table(tuned):
     table = dp.History(tuned[0]).to_pandas(model="gemm", top=6)
     assert isinstance(table, pandas.DataFrame) and list(table["task"]) == [table["task"][0]] * len(table)
