@@ -8,6 +8,7 @@
 #include "compiler/codegen/gpu/vector_printer.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/codegen/source_writer.h"
+#include "compiler/lower/expand_loops.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {
@@ -16,29 +17,14 @@ namespace {
 // Copies that a loop is expanded to at most; beyond, the compiler unrolls it.
 constexpr int64_t kMaxExpandedStores = 4096;
 
-bool ChoosesBy(const Expr& e, const ExprNode* var) {
-  bool found = false;
-  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kSelect && UsesVar(node.args[0], var); });
-  return found;
-}
-
-// Expands the unrolled loops by whose variable a value chooses (a constant matrix written as a choice among its
-// entries): folded here, the entries cost nothing; left to the compiler, chains of choices take it minutes.
+// Expands the unrolled loops by whose variable a value chooses, with the unrolled loops in them, and simplifies: folded
+// here, the choices cost nothing; left to the compiler, chains of them take it minutes.
 Stmt ExpandChoices(const Stmt& stmt, Analyzer& analyzer) {
   if (stmt == nullptr) return nullptr;
-  if (stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll) {
-    const bool chooses = Contains(stmt, [&](const StmtNode& node) {
-      return node.kind == StmtKind::kStore && ChoosesBy(node.value, stmt->var.get());
-    });
-    if (chooses) return ExpandUnrolled(stmt, analyzer, kMaxExpandedStores);
-  }
-  auto copy = std::make_shared<StmtNode>(*stmt);
-  std::vector<Stmt> children;
-  for (const Stmt& child : stmt->body)
-    if (Stmt expanded = ExpandChoices(child, analyzer)) children.push_back(expanded);
-  if (children.empty() && !stmt->body.empty()) return nullptr;
-  copy->body = std::move(children);
-  return copy;
+  const auto chooses = [](const StmtNode& loop, bool inside) {
+    return loop.for_kind == ForKind::kUnroll && (inside || ChoosesByVariable(loop));
+  };
+  return LoopExpander(analyzer, chooses, kMaxExpandedStores).Expand(stmt);
 }
 
 // The kernel and its loops; statements of one kind are left to the printers of gpu/.
@@ -71,7 +57,7 @@ class GpuKernelPrinter {
     access_.BindVars(kernel_.body);
     const Stmt body = ExpandChoices(NormalizeVectorLoops(kernel_.body, analyzer), analyzer);
     KernelFunc simplified = kernel_;
-    simplified.body = UnifyLaneConditions(SimplifyAll(body, analyzer), analyzer);
+    simplified.body = UnifyLaneConditions(body, analyzer);
     access_.ChooseIndexType(simplified);
     return simplified.body;
   }
@@ -157,7 +143,7 @@ class GpuKernelPrinter {
       case StmtKind::kShuffle: return PrintShuffle(*stmt);
       case StmtKind::kBarrier: return out_.Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
       case StmtKind::kClusterBarrier:
-        access_.RequireCuda("has clusters, which OpenCL C has not");
+        access_.RequireCuda("has clusters, which OpenCL C does not have");
         return out_.Line(helpers_.Use("cluster_barrier") + "();");
       case StmtKind::kLaunchDependents:
         if (cuda_) out_.Line(helpers_.Use("launch_dependents") + "();");

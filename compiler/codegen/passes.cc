@@ -6,124 +6,13 @@
 #include <set>
 #include <string>
 
-#include "base/check.h"
+#include "compiler/lower/expand_loops.h"
+#include "compiler/lower/map_children.h"
 
 namespace diapason {
 namespace {
 
-std::vector<Expr> Mapped(const std::vector<Expr>& all, const std::function<Expr(const Expr&)>& fn) {
-  std::vector<Expr> mapped;
-  for (const Expr& e : all) mapped.push_back(fn(e));
-  return mapped;
-}
-
-// Null where an element would be stored to itself.
-Stmt StoreUnlessSame(const StmtNode& s, Expr index, Expr value) {
-  const bool itself = value->kind == ExprKind::kLoad && value->buffer == s.buffer && value->args.size() == 1 &&
-                      Equal(value->args[0], index);
-  return itself ? nullptr : MakeStore(s.buffer, std::move(index), std::move(value), s.async);
-}
-
-// The same statement with other children and expressions; null where nothing is left.
-Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
-  switch (s.kind) {
-    case StmtKind::kFor: return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
-    case StmtKind::kSeq: return MakeSeq(std::move(body));
-    case StmtKind::kStore: return StoreUnlessSame(s, fn(s.index), fn(s.value));
-    case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
-    case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
-    case StmtKind::kBarrier: return MakeBarrier();
-    case StmtKind::kClusterBarrier: return MakeClusterBarrier();
-    case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
-    case StmtKind::kComment: return MakeComment(s.text);
-    case StmtKind::kMma: {
-      std::vector<Expr> operands;
-      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeMma(s.tensor, s.factors, s.buffer, std::move(operands), s.from_zero);
-    }
-    case StmtKind::kLoadMatrix:
-      return MakeLoadMatrix({s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed});
-    case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
-    case StmtKind::kPack: return MakePack(s.buffer, fn(s.index), Mapped(s.operands, fn));
-    case StmtKind::kFactorParts: return MakeFactorParts(s.part, s.buffer, fn(s.index), s.extent, fn(s.value));
-    case StmtKind::kGroupMma: {
-      std::vector<Expr> operands;
-      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeGroupMma({.tensor = s.tensor,
-                           .factors = s.factors,
-                           .buffer = s.buffer,
-                           .sums = Mapped(s.sums, fn),
-                           .index = s.sums.empty() ? fn(s.index) : nullptr,
-                           .columns = s.extent,
-                           .from_zero = s.from_zero,
-                           .operands = std::move(operands),
-                           .column_matrices = s.columns,
-                           .row_matrices = s.rows});
-    }
-    case StmtKind::kGroupSync:
-      return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));
-    case StmtKind::kBulkCopy:
-      return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value),
-                          s.operands.empty() ? nullptr : fn(s.operands[0]));
-    case StmtKind::kMbarrier:
-      if (s.mbarrier == MbarrierOp::kInit) return MakeMbarrierInit(fn(s.operands[0]), s.extent, s.value->value);
-      if (s.mbarrier == MbarrierOp::kArrive) return MakeMbarrierArrive(fn(s.operands[0]));
-      return MakeMbarrierWait(fn(s.operands[0]), fn(s.value));
-    case StmtKind::kCommit: return MakeCommit();
-    case StmtKind::kLaunchDependents: return MakeLaunchDependents();
-    case StmtKind::kWait: return MakeWait(s.extent);
-  }
-  return nullptr;
-}
-
-Stmt MapChildren(const StmtNode& s, const std::function<Stmt(const Stmt&)>& child,
-                 const std::function<Expr(const Expr&)>& fn) {
-  std::vector<Stmt> body;
-  body.reserve(s.body.size());
-  for (const Stmt& part : s.body) body.push_back(child(part));
-  return WithParts(s, std::move(body), fn);
-}
-
 Expr Same(const Expr& e) { return e; }
-
-int64_t CountStores(const Stmt& stmt) {
-  if (stmt->kind == StmtKind::kStore) return 1;
-  int64_t count = 0;
-  for (const Stmt& child : stmt->body) count += CountStores(child);
-  return stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll ? count * stmt->extent : count;
-}
-
-class Expander {
- public:
-  Expander(Analyzer& analyzer, int64_t max_stores) : analyzer_(analyzer), max_stores_(max_stores) {}
-
-  Stmt Run(const Stmt& stmt) {
-    const bool unroll = stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll;
-    if (!unroll) {
-      return MapChildren(
-          *stmt, [this](const Stmt& child) { return Run(child); },
-          [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, map_)); });
-    }
-    if (CountStores(stmt) > max_stores_) {
-      const int64_t copies =
-          std::clamp<int64_t>(max_stores_ / 4 / std::max<int64_t>(1, CountStores(stmt->body[0])), 1, 8);
-      const int hint = static_cast<int>(std::min(stmt->extent, copies));
-      return MakeFor(ForKind::kSerial, stmt->var, stmt->extent, Run(stmt->body[0]), hint);
-    }
-    std::vector<Stmt> copies;
-    for (int64_t i = 0; i < stmt->extent; ++i) {
-      map_[stmt->var.get()] = IntImm(i);
-      copies.push_back(Run(stmt->body[0]));
-    }
-    map_.erase(stmt->var.get());
-    return MakeSeq(std::move(copies));
-  }
-
- private:
-  Analyzer& analyzer_;
-  const int64_t max_stores_;
-  VarMap map_;
-};
 
 // One comparison a < b (or a <= b) with difference a - b = base + stride * lane, stride 1 or -1.
 Expr UnifyComparison(const Expr& e, const Expr& lane, int64_t lanes, Analyzer& analyzer) {
@@ -184,17 +73,14 @@ Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn) {
       *stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
 }
 
-Stmt SimplifyAll(const Stmt& stmt, Analyzer& analyzer) {
-  return MapExprs(stmt, [&](const Expr& e) { return analyzer.Simplify(e); });
-}
-
 Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer) {
   return MapExprs(stmt, [&](const Expr& e) { return analyzer.Simplify(Substitute(e, map)); });
 }
 
 Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores) {
   if (stmt == nullptr) return nullptr;
-  return Expander(analyzer, max_stores).Run(stmt);
+  const auto unrolled = [](const StmtNode& loop, bool) { return loop.for_kind == ForKind::kUnroll; };
+  return LoopExpander(analyzer, unrolled, max_stores).Expand(stmt);
 }
 
 namespace {

@@ -18,9 +18,6 @@ Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer);
 // the ranges of the variables.
 Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores);
 
-// Simplifies every expression of the tree.
-Stmt SimplifyAll(const Stmt& stmt, Analyzer& analyzer);
-
 // Cuts kVectorize loops into pieces of a power of two of lanes, at most max_lanes(body): 24 is 16 + 8, 7 is 4 + 2 + 1.
 // A loop of one lane is replaced by its body.
 Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes);

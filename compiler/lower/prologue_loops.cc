@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/lower/expand_loops.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -39,13 +40,6 @@ void VisitConditions(const Expr& value, const std::function<void(const ExprNode&
   });
 }
 
-bool ChoosesBy(const Stmt& stmt, const ExprNode* var) {
-  bool found = false;
-  VisitValues(stmt,
-              [&](const Expr& value) { VisitConditions(value, [&](const ExprNode& node) { found |= &node == var; }); });
-  return found;
-}
-
 // The smallest number whose quotients of the variable conditions ask for; 0: none does.
 int64_t SmallestDivisor(const Stmt& stmt, const ExprNode* var) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
@@ -64,58 +58,15 @@ int64_t NodesOf(const Stmt& stmt) {
   return nodes;
 }
 
-// Copies of statements for given values of some variables.
-class Copies {
- public:
-  explicit Copies(Analyzer& analyzer) : analyzer_(analyzer) {}
-
-  // REQUIRES: VisitValues is true of it. Null: nothing is left to do.
-  Stmt Of(const Stmt& stmt, const VarMap& values) {
-    switch (stmt->kind) {
-      case StmtKind::kStore: return Store(*stmt, values);
-      case StmtKind::kAlloc: return MakeAlloc(stmt->decl, Of(stmt->body[0], values));
-      case StmtKind::kFor: return For(stmt, values);
-      default: {
-        std::vector<Stmt> body;
-        for (const Stmt& child : stmt->body) body.push_back(Of(child, values));
-        return MakeSeq(std::move(body));
-      }
-    }
-  }
-
- private:
-  Stmt Store(const StmtNode& store, const VarMap& values) {
-    const Expr index = analyzer_.Simplify(Substitute(store.index, values));
-    const Expr value = analyzer_.Simplify(Substitute(store.value, values));
-    return ChangesNothing(store.buffer, index, value) ? nullptr : MakeStore(store.buffer, index, value);
-  }
-
-  // x = x, which x + -0.0 has become.
-  static bool ChangesNothing(int buffer, const Expr& index, const Expr& value) {
-    return value->kind == ExprKind::kLoad && value->buffer == buffer && value->args.size() == 1 &&
-           Equal(value->args[0], index);
-  }
-
-  Stmt For(const Stmt& loop, const VarMap& values) {
-    const bool chooses = (loop->for_kind == ForKind::kSerial || loop->for_kind == ForKind::kUnroll) &&
-                         loop->extent <= kMostUnrolled && ChoosesBy(loop->body[0], loop->var.get());
-    if (!chooses) {
-      analyzer_.Bind(loop->var, loop->extent);
-      Stmt body = Of(loop->body[0], values);
-      return body == nullptr ? nullptr
-                             : MakeFor(loop->for_kind, loop->var, loop->extent, std::move(body), loop->unroll);
-    }
-    std::vector<Stmt> copies;
-    for (int64_t i = 0; i < loop->extent; ++i) {
-      VarMap here = values;
-      here[loop->var.get()] = IntImm(i);
-      copies.push_back(Of(loop->body[0], here));
-    }
-    return MakeSeq(std::move(copies));
-  }
-
-  Analyzer& analyzer_;
-};
+// The statement for given values of some variables, with the short loops expanded by whose variable a value chooses.
+// Null: nothing is left to do.
+Stmt Expanded(const Stmt& stmt, const VarMap& values, Analyzer& analyzer) {
+  const auto chooses = [](const StmtNode& loop, bool) {
+    return (loop.for_kind == ForKind::kSerial || loop.for_kind == ForKind::kUnroll) && loop.extent <= kMostUnrolled &&
+           ChoosesByVariable(loop);
+  };
+  return LoopExpander(analyzer, chooses).Expand(stmt, values);
+}
 
 // Registers stay around all copies.
 Stmt CopyInside(const Stmt& stmt, const std::function<Stmt(const Stmt&)>& copy) {
@@ -145,7 +96,7 @@ std::optional<Stmt> VectorCopy(const Stmt& loop, Analyzer& analyzer, int64_t vec
     if (!MovesWith(analyzer, to, lane) || !MovesWith(analyzer, from, lane)) continue;
     Stmt copy = MakeStore(store->buffer, to, Load(store->value->buffer, store->value->dtype, {from}));
     copy = MakeFor(ForKind::kVectorize, lane, lanes, std::move(copy));
-    return loop->extent == lanes ? Copies(analyzer).Of(copy, {{vector.get(), IntImm(0)}})
+    return loop->extent == lanes ? Expanded(copy, {{vector.get(), IntImm(0)}}, analyzer)
                                  : MakeFor(ForKind::kSerial, vector, loop->extent / lanes, std::move(copy));
   }
   return std::nullopt;
@@ -172,7 +123,7 @@ KernelFunc WithFasterLoops(KernelFunc kernel, int64_t vector_bytes) {
   Stmt all = CopyInside(body, [&](const Stmt& stmt) {
     std::vector<Stmt> parts;
     for (int64_t i = 0; i < copies; ++i)
-      parts.push_back(Copies(analyzer).Of(stmt, {{root->var.get(), Add(IntImm(i * rest), remainder)}}));
+      parts.push_back(Expanded(stmt, {{root->var.get(), Add(IntImm(i * rest), remainder)}}, analyzer));
     return MakeSeq(std::move(parts));
   });
   kernel.body = MakeFor(ForKind::kParallel, remainder, rest, std::move(all));

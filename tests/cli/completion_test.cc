@@ -102,7 +102,7 @@ TEST_F(CompletionTest, EachCommandHasAManualPage) {
   }
   EXPECT_GT(pages, 30);
   const std::string tune = ReadText(Path("man/diapason-tune.1"));
-  EXPECT_THAT(tune, HasSubstr(".SH NAME\ndiapason\\-tune \\- Search fast schedules"));
+  EXPECT_THAT(tune, HasSubstr(".SH NAME\ndiapason\\-tune \\- Search for fast schedules"));
   EXPECT_THAT(tune, HasSubstr("\\fB\\-\\-history\\fR \\fIFILE\\fR"));
 }
 
