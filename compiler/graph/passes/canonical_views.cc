@@ -106,6 +106,36 @@ bool MergeTransposes(NetworkEditor& network, size_t n) {
   return true;
 }
 
+// Which operand of a product or quotient is the tensor that a constant scalar scales; -1: there is none.
+int Scaled(const NetworkEditor& network, const Node& node) {
+  if (node.op != "mul" && node.op != "div") return -1;
+  for (int i = 0; i < (node.op == "mul" ? 2 : 1); ++i) {
+    const int scale = node.inputs[1 - i];
+    if (network.constant(scale) != nullptr && network.type(scale).shape.empty()) return i;
+  }
+  return -1;
+}
+
+// transpose(scale * transpose(x)) = scale * transpose(transpose(x)), which MergeTransposes makes one: exporters differ
+// in whether keys are scaled before or after their last axes are swapped.
+bool ScaleBehindTransposes(NetworkEditor& network, size_t n) {
+  if (network.node(n).op != "transpose") return false;
+  const int between = network.node(n).inputs[0], scale = network.producer(between);
+  if (scale < 0 || !network.IsReadOnce(between)) return false;
+  const int operand = Scaled(network, network.node(scale));
+  if (operand < 0 || !network.ProducerOf(network.node(scale).inputs[operand], "transpose")) return false;
+  std::vector<int> inputs = network.node(scale).inputs;
+  const int source = inputs[operand];
+  inputs[operand] = between;
+  std::swap(network.node(n).op, network.node(scale).op);
+  std::swap(network.node(n).attributes, network.node(scale).attributes);
+  network.network().tensors[between].type.shape = network.type(network.node(n).output).shape;
+  network.SetInputs(scale, {source});
+  network.SetInputs(n, std::move(inputs));
+  network.LookAgainAround(scale);
+  return true;
+}
+
 bool IsReshape(const Node& node) {
   return node.op == "reshape" || node.op == "flatten" || node.op == "squeeze" || node.op == "unsqueeze";
 }
@@ -217,8 +247,9 @@ std::vector<int64_t> PermutationOf(const Node& transpose, size_t rank) {
 }
 
 bool CanonicalizeView(NetworkEditor& network, size_t n) {
-  return DropIdentity(network, n) || MergeTransposes(network, n) || MergeReshapes(network, n) ||
-         SplitBeforeSlice(network, n) || WidenTranspose(network, n) || DropReducedAxes(network, n);
+  return DropIdentity(network, n) || MergeTransposes(network, n) || ScaleBehindTransposes(network, n) ||
+         MergeReshapes(network, n) || SplitBeforeSlice(network, n) || WidenTranspose(network, n) ||
+         DropReducedAxes(network, n);
 }
 
 }  // namespace diapason

@@ -123,7 +123,10 @@ TEST(Exporters, ANetworkOfRelu6HasTheSameTasks) {
 // Layers of attention with a mask of the input's real positions.
 class AttentionNetwork {
  public:
-  explicit AttentionNetwork(Exporter exporter) : dynamo_(exporter == Exporter::kDynamo) {}
+  // Keys are scaled in front of the swap of their last axes, or behind it.
+  enum class KeyScale { kBehindSwap, kBeforeSwap };
+  explicit AttentionNetwork(Exporter exporter, KeyScale scale = KeyScale::kBehindSwap)
+      : dynamo_(exporter == Exporter::kDynamo), scale_(scale) {}
 
   ModelBuilder Build() {
     model_.Input("x", {1, 6, 8}).Input("mask", {1, 6}, DType::kInt64);
@@ -195,7 +198,11 @@ class AttentionNetwork {
   // Keys with the last two axes swapped: by a transpose, or through three axes.
   std::string Keys(const std::string& k) {
     if (!dynamo_) return Heads(k, {0, 2, 3, 1});
-    const std::string heads = Heads(k, {0, 2, 1, 3});
+    std::string heads = Heads(k, {0, 2, 1, 3});
+    if (scale_ == KeyScale::kBeforeSwap) {
+      model_.Node("Mul", {heads, Constant(k + ".root", OneFloat(0.7f))}, {k + "_scaled"});
+      heads = k + "_scaled";
+    }
     model_.Node("Reshape", {heads, Constant(k + ".three", IntList({-1, 6, 4}))}, {k + "_three"});
     model_.Node("Transpose", {k + "_three"}, {k + "_swapped"}, {{"perm", Ints{0, 2, 1}}});
     model_.Node("Reshape", {k + "_swapped", Constant(k + ".four", IntList({1, 2, 4, 6}))}, {k + "_keys"});
@@ -215,9 +222,11 @@ class AttentionNetwork {
     const std::string q = Heads(Linear(x, l + "q", 100 * number), {0, 2, 1, 3}),
                       k = Keys(Linear(x, l + "k", 100 * number + 10)),
                       v = Heads(Linear(x, l + "v", 100 * number + 20), {0, 2, 1, 3});
-    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"})
-        .Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
-    model_.Node("MatMul", {l + "_q", l + "_k"}, {l + "_scores"}).Node("Add", {l + "_scores", Bias(l)}, {l + "_masked"});
+    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"});
+    const bool scaled = scale_ == KeyScale::kBeforeSwap;
+    if (!scaled) model_.Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
+    model_.Node("MatMul", {l + "_q", scaled ? k : l + "_k"}, {l + "_scores"})
+        .Node("Add", {l + "_scores", Bias(l)}, {l + "_masked"});
     model_.Node("Softmax", {l + "_masked"}, {l + "_soft"}, {{"axis", int64_t{-1}}})
         .Node("IsNaN", {l + "_soft"}, {l + "_nan"});
     // the older exporter's has an axis
@@ -239,11 +248,18 @@ class AttentionNetwork {
   }
 
   const bool dynamo_;
+  const KeyScale scale_;
   ModelBuilder model_{20};
 };
 
 TEST(Exporters, LayersOfAttentionHaveTheSameTasks) {
   EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo).Build()),
+            TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
+}
+
+// Of ViT and DeiT.
+TEST(Exporters, KeysAreScaledBeforeOrAfterTheyAreTransposed) {
+  EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo, AttentionNetwork::KeyScale::kBeforeSwap).Build()),
             TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
 }
 
