@@ -1,5 +1,8 @@
 #include "compiler/graph/passes/canonical_views.h"
 
+#include <tuple>
+#include <vector>
+
 #include "testing.h"
 
 namespace diapason {
@@ -55,6 +58,23 @@ TEST(CanonicalView, LeavesAScaleThatIsReadAgainOrBehindNoTranspose) {
     const std::string before = network.ToString();
     for (size_t n = 0; n < network.nodes.size(); ++n) EXPECT_FALSE(RewriteView(network, n)) << n;
     EXPECT_EQ(network.ToString(), before);
+  }
+}
+
+TEST(CanonicalView, AViewBehindATransposeGivesItsUnitAxesToTheViewInFront) {
+  for (const auto& [view, perm, shape] :
+       std::vector<std::tuple<Ints, Ints, Ints>>{{{3, 5, 4}, {0, 2, 1}, {1, 3, 4, 5}},
+                                                 {{3, 5, 4}, {1, 0, 2}, {5, 1, 3, 4, 1}},
+                                                 {{1, 15, 4}, {2, 0, 1}, {4, 15}}}) {
+    GraphBuilder b;
+    const int inner = b.Op("reshape", {b.In({15, 4})}, {{"shape", view}});
+    const int moved = b.Op("transpose", {inner}, {{"perm", perm}});
+    Network before = b.Out({b.Op("exp", {b.Op("reshape", {moved}, {{"shape", shape}})})});
+    Network after = before;
+    EXPECT_TRUE(RewriteView(after, 2));
+    EXPECT_EQ(CountOps(after, "transpose"), 1) << after.ToString();
+    EXPECT_LE(after.nodes.size(), 3u) << after.ToString();
+    ExpectSameResults(before, after);
   }
 }
 
