@@ -95,6 +95,30 @@ def attention(c, random):
                                        ("bias", f(hidden))], ["g", "b", "bias"], epsilon=1e-5)
 
 
+def grouped(c, random):
+    """GroupQueryAttention: prompts and steps with a cache. What is behind a sequence in its row or in the cache is nobody's, so that none is longer."""
+    import numpy as np
+
+    f = lambda *s: random.standard_normal(s).astype(np.float32)
+    heads, groups, size = 4, 2, 16
+    angles = random.uniform(0, 3, (20, size // 2)).astype(np.float32)
+    tables = [("cos", np.cos(angles)), ("sin", np.sin(angles))]
+    rotary, shared, outputs = {"do_rotary": 1}, {"num_heads": heads, "kv_num_heads": groups}, ("y", "present_k", "present_v")
+    # Batch, new tokens, length of the cache, whether that is known.
+    for batch, new, past, constant in ((1, 5, 0, False), (2, 5, 0, False), (1, 1, 6, True), (1, 1, 6, False), (2, 1, 6, False), (1, 3, 6, False)):
+        qkv = [("q", f(batch, new, heads * size)), ("k", f(batch, new, groups * size)), ("v", f(batch, new, groups * size))]
+        packed = [("q", f(batch, new, (heads + 2 * groups) * size)), ("k", None), ("v", None)]
+        cache = [(name, f(batch, groups, past, size) if past else None) for name in ("pk", "pv")]
+        counts = [("last", np.full(batch, past + new - 1, np.int32)), ("total", np.array(past + new, np.int32))]
+        known = ["total", "last"] if constant else ["total"]
+        c.check("GroupQueryAttention", [*qkv, *cache, *counts], known, outputs, **shared)
+        c.check("GroupQueryAttention", [*packed, *cache, *counts], known, outputs, **shared, scale=0.2, softcap=5.0)
+        c.check("GroupQueryAttention", [*qkv, *cache, *counts], known, outputs, **shared, local_window_size=2)
+        for interleaved in (0, 1):
+            c.check("GroupQueryAttention", [*qkv, *cache, *counts, *tables], [*known, "cos", "sin"], outputs, **shared, **rotary, rotary_interleaved=interleaved)
+        c.check("GroupQueryAttention", [*qkv, *cache, *counts], known, outputs, **shared, smooth_softmax=1)
+
+
 def quantised(c, random):
     import numpy as np
 
@@ -107,6 +131,16 @@ def quantised(c, random):
     c.check("MatMulNBits", weights, ["b", "s"], K=k, N=n, bits=4, block_size=block)
     c.check("MatMulNBits", [*weights, ("z", u(n * ((blocks + 1) // 2)))], ["b", "s", "z"], K=k, N=n, bits=4, block_size=block)
     c.check("MatMulNBits", [("a", f(3, k)), ("b", u(n, blocks, block)), ("s", f(n * blocks))], ["b", "s"], K=k, N=n, bits=8, block_size=block)
+    table = [("t", u(7, k // 2)), ("i", random.integers(0, 7, (2, 3))), ("s", f(7, blocks))]
+    c.check("GatherBlockQuantized", table, ["t", "s"], gather_axis=0, quantize_axis=1, block_size=block, bits=4)
+    c.check("GatherBlockQuantized", [*table, ("z", u(7, (blocks + 1) // 2))], ["t", "s", "z"], gather_axis=0, quantize_axis=1, block_size=block, bits=4)
+    attention = [("x", u(2, 5, 8)), ("w", random.integers(-99, 99, (8, 24)).astype(np.int8)), ("g", f(24)), ("xs", np.array(0.02, np.float32)),
+                 ("ws", np.array(0.01, np.float32)), ("mask", None), ("xz", np.array(120, np.uint8)), ("wz", np.array(0, np.int8))]
+    c.check("QAttention", attention, ["w", "g", "xs", "ws", "xz", "wz"], num_heads=2)
+    attention[4] = ("ws", random.uniform(0.005, 0.02, 24).astype(np.float32))
+    attention[7] = ("wz", random.integers(-3, 3, 24).astype(np.int8))
+    attention[5] = ("mask", np.array([3, 5], np.int32))
+    c.check("QAttention", attention, ["w", "g", "xs", "ws", "xz", "wz"], num_heads=2, unidirectional=1)
     two = [("a", u(3, 4)), *pair("a", 0.1, 120), ("b", u(3, 4)), *pair("b", 0.2, 100)]
     constants = ["as", "az", "bs", "bz", "cs", "cz"]
     c.check("QLinearAdd", [*two, *pair("c", 0.3, 128)], constants)
@@ -173,10 +207,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         c = Checker(pathlib.Path(folder))
         attention(c, random)
+        grouped(c, random)
         quantised(c, random)
         pairs(c, random)
         for op in ("Gelu", "FastGelu", "QuickGelu"):
             c.check(op, [("x", f(3, 4))], [])
+        for activation, numbers in (("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.2}), ("Elu", {"activation_alpha": 1.2}),
+                                    ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4})):
+            c.check("FusedGemm", [("a", f(3, 4)), ("b", f(5, 4)), ("g", f(5))], ["b", "g"], transB=1, alpha=0.5, activation=activation, **numbers)
         for op in ("FastGelu", "BiasGelu"):
             c.check(op, [("x", f(3, 4)), ("b", f(4))], ["b"])
     print(f"{c.cases - c.bad} of {c.cases} as ONNX Runtime has them")

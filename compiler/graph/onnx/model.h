@@ -14,7 +14,7 @@
 
 namespace diapason {
 
-// An attribute that no operator we read has: a type, a sparse tensor.
+// An attribute that no operator we read has: a type, several tensors.
 struct OnnxOtherAttribute {
   std::string kind;
 };

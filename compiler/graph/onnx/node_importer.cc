@@ -173,7 +173,7 @@ absl::StatusOr<ImportValue> NodeImporter::Add(const std::string& op, const std::
   result->name = node_.name;
   result->type = type;
   bool known = std::all_of(inputs.begin(), inputs.end(), [](const ImportValue& input) { return input->value; });
-  if (known && type.elements() == 0) {  // part of a chain that computes a shape
+  if (type.elements() == 0) {  // part of a chain that computes a shape, or what a roll by nothing puts in front
     result->value = std::make_shared<const Array>(type.dtype, type.shape);
     return result;
   }

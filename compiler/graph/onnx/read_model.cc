@@ -34,6 +34,12 @@ absl::StatusOr<std::shared_ptr<const Array>> TakeTensor(onnx::TensorProto& tenso
   return std::make_shared<const Array>(std::move(array));
 }
 
+absl::StatusOr<std::shared_ptr<const Array>> TakeTensor(onnx::SparseTensorProto& tensor, const std::string& directory) {
+  ASSIGN_OR_RETURN(Array array, ArrayOfSparseOnnx(tensor, directory));
+  tensor.Clear();
+  return std::make_shared<const Array>(std::move(array));
+}
+
 absl::StatusOr<std::shared_ptr<const OnnxGraph>> BodyOf(onnx::GraphProto& graph, const std::string& directory);
 
 absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const std::string& directory) {
@@ -55,6 +61,10 @@ absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const
       ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(*attribute.mutable_t(), directory));
       return OnnxAttribute(std::move(value));
     }
+    case onnx::AttributeProto::SPARSE_TENSOR: {
+      ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(*attribute.mutable_sparse_tensor(), directory));
+      return OnnxAttribute(std::move(value));
+    }
     case onnx::AttributeProto::GRAPH: {
       ASSIGN_OR_RETURN(std::shared_ptr<const OnnxGraph> body, BodyOf(*attribute.mutable_g(), directory));
       return OnnxAttribute(std::move(body));
@@ -72,6 +82,8 @@ absl::StatusOr<OnnxNode> NodeOf(onnx::NodeProto& proto, const std::string& direc
   for (size_t i = 0; i < node.outputs.size() && node.name.empty(); ++i) node.name = node.outputs[i];
   for (onnx::AttributeProto& attribute : *proto.mutable_attribute()) {
     if (attribute.type() == onnx::AttributeProto::TENSOR) node.narrow = NarrowNameOfOnnx(attribute.t().data_type());
+    if (attribute.type() == onnx::AttributeProto::SPARSE_TENSOR)
+      node.narrow = NarrowNameOfOnnx(attribute.sparse_tensor().values().data_type());
     absl::StatusOr<OnnxAttribute> value = AttributeOf(attribute, directory);
     if (!value.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("node ", Quoted(node.name), " (", Printable(node.op),
@@ -130,17 +142,19 @@ absl::Status ReadOpsets(const onnx::ModelProto& proto, OnnxModel& model) {
 // Initializers of a model or of a body of one.
 template <typename Graph>
 absl::Status ReadInitializers(onnx::GraphProto& graph, const std::string& directory, Graph& read) {
-  if (graph.sparse_initializer_size() > 0) {
-    return absl::InvalidArgumentError("it has sparse initializers, which are not supported");
-  }
-  for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
-    const std::string name = tensor.name();
-    if (const std::string narrow = NarrowNameOfOnnx(tensor.data_type()); !narrow.empty()) read.narrow[name] = narrow;
+  const auto read_one = [&](auto& tensor, const onnx::TensorProto& values) -> absl::Status {
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): TakeTensor clears the tensor
+    const std::string name = values.name();
+    if (const std::string narrow = NarrowNameOfOnnx(values.data_type()); !narrow.empty()) read.narrow[name] = narrow;
     ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(tensor, directory));
     if (!read.initializers.emplace(name, std::move(value)).second) {
       return absl::InvalidArgumentError(absl::StrCat("it has two initializers ", Quoted(name)));
     }
-  }
+    return absl::OkStatus();
+  };
+  for (onnx::TensorProto& tensor : *graph.mutable_initializer()) RETURN_IF_ERROR(read_one(tensor, tensor));
+  for (onnx::SparseTensorProto& sparse : *graph.mutable_sparse_initializer())
+    RETURN_IF_ERROR(read_one(sparse, sparse.values()));
   return absl::OkStatus();
 }
 
@@ -212,12 +226,18 @@ absl::Status RefuseExternal(const onnx::TensorProto& tensor) {
                    " has its data in another file, which a service does not have: save the model as one file"));
 }
 
+absl::Status RefuseExternal(const onnx::SparseTensorProto& tensor) {
+  RETURN_IF_ERROR(RefuseExternal(tensor.values()));
+  return RefuseExternal(tensor.indices());
+}
+
 absl::Status RefuseExternalData(const onnx::GraphProto& graph);
 
 absl::Status RefuseExternalData(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
   for (const onnx::NodeProto& node : nodes) {
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       RETURN_IF_ERROR(RefuseExternal(attribute.t()));
+      RETURN_IF_ERROR(RefuseExternal(attribute.sparse_tensor()));
       if (attribute.has_g()) RETURN_IF_ERROR(RefuseExternalData(attribute.g()));
     }
   }
@@ -226,6 +246,7 @@ absl::Status RefuseExternalData(const google::protobuf::RepeatedPtrField<onnx::N
 
 absl::Status RefuseExternalData(const onnx::GraphProto& graph) {
   for (const onnx::TensorProto& tensor : graph.initializer()) RETURN_IF_ERROR(RefuseExternal(tensor));
+  for (const onnx::SparseTensorProto& tensor : graph.sparse_initializer()) RETURN_IF_ERROR(RefuseExternal(tensor));
   return RefuseExternalData(graph.node());
 }
 

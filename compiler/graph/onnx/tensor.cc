@@ -279,6 +279,38 @@ absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::st
   return array;
 }
 
+absl::StatusOr<Array> ArrayOfSparseOnnx(const onnx::SparseTensorProto& sparse, const std::string& directory) {
+  constexpr int64_t kMostOfSparse = int64_t{1} << 28;
+  const onnx::TensorProto& tensor = sparse.values();
+  ASSIGN_OR_RETURN(const Array values, ArrayOfOnnx(tensor, directory));
+  ASSIGN_OR_RETURN(const Array indices, ArrayOfOnnx(sparse.indices(), directory));
+  onnx::TensorProto shape;
+  *shape.mutable_dims() = sparse.dims();
+  shape.set_name(tensor.name());
+  ASSIGN_OR_RETURN(const int64_t elements, ElementsOf(shape));
+  if (elements > kMostOfSparse)
+    return Bad(tensor, absl::StrCat("is sparse and has more than ", kMostOfSparse, " elements"));
+  const int64_t count = values.elements(), rank = sparse.dims_size();
+  const bool is_list = indices.shape == std::vector<int64_t>{count};
+  if (values.shape.size() != 1 || indices.dtype != DType::kInt64 ||
+      (!is_list && indices.shape != std::vector<int64_t>{count, rank}))
+    return Bad(tensor, "is sparse and has indices that do not fit its values");
+  Array dense(values.dtype, {sparse.dims().begin(), sparse.dims().end()});
+  const int64_t bytes = BytesOf(dense.dtype);
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t at = is_list ? indices.int_at(k) : 0;
+    bool inside = at >= 0 && at < elements;
+    for (int64_t d = 0; !is_list && d < rank; ++d) {
+      const int64_t index = indices.int_at(k * rank + d), extent = dense.shape[d];
+      inside = inside && index >= 0 && index < extent;
+      at = at * extent + (inside ? index : 0);
+    }
+    if (!inside) return Bad(tensor, absl::StrCat("is sparse and has an index outside (that of value ", k, ")"));
+    std::memcpy(dense.data.data() + at * bytes, values.data.data() + k * bytes, bytes);
+  }
+  return dense;
+}
+
 absl::StatusOr<Array> ReadOnnxTensor(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file)

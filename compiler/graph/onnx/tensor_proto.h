@@ -7,8 +7,9 @@
 #include "compiler/tensor/array.h"
 
 namespace onnx {
+class SparseTensorProto;
 class TensorProto;
-}
+}  // namespace onnx
 
 namespace diapason {
 
@@ -28,5 +29,9 @@ absl::StatusOr<DType> StorageOfOnnx(int data_type);
 // allocated that the data do not fill. Narrow types become wider ones. InvalidArgument says what is wrong, beginning
 // with "tensor 'NAME' ".
 absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::string& directory);
+
+// The same of a sparse tensor, whose name is that of its values, with zeros for the elements that it leaves out. It may
+// have 2^28 elements, however few the data are.
+absl::StatusOr<Array> ArrayOfSparseOnnx(const onnx::SparseTensorProto& sparse, const std::string& directory);
 
 }  // namespace diapason

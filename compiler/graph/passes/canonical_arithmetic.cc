@@ -1,6 +1,7 @@
 #include "compiler/graph/passes/canonical_arithmetic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -86,6 +87,107 @@ bool DropNeutral(NetworkEditor& network, size_t n) {
   return true;
 }
 
+// A tensor as a product: a number times other tensors. Numbers are constants of one element; x * x and pow(x, 2) are
+// the same.
+class FactorsOf {
+ public:
+  FactorsOf(const NetworkEditor& network, int tensor) : network_(network) { Multiply(tensor, 0); }
+
+  double scale() const { return scale_; }
+  // Too many for what is looked for here: none.
+  const std::vector<int>& factors() const { return factors_; }
+  // Whether it is `scale`, as far as the tensors' type tells numbers apart, times one tensor (returned) that often; -1.
+  int PowerOf(double scale, size_t exponent, double tolerance) const {
+    if (factors_.size() != exponent || std::abs(scale_ / scale - 1) > tolerance) return -1;
+    return std::equal(factors_.begin() + 1, factors_.end(), factors_.begin()) ? factors_[0] : -1;
+  }
+
+ private:
+  static constexpr int kMostDepth = 6;
+  static constexpr size_t kMostFactors = 4;
+
+  const Array* Number(int tensor) const {
+    const Array* array = network_.constant(tensor);
+    return array && array->elements() == 1 && IsFloat(array->dtype) ? array : nullptr;
+  }
+
+  void Multiply(int tensor, int depth) {
+    if (factors_.size() > kMostFactors) return;
+    if (const Array* number = Number(tensor)) {
+      scale_ *= number->at(0);
+      return;
+    }
+    const Node* node = depth < kMostDepth ? network_.ProducerOf(tensor) : nullptr;
+    if (node && node->op == "mul") {
+      for (int input : node->inputs) Multiply(input, depth + 1);
+    } else if (const Array* by = node && node->op == "div" ? Number(node->inputs[1]) : nullptr) {
+      Multiply(node->inputs[0], depth + 1);
+      scale_ /= by->at(0);
+    } else if (const Array* power = node && node->op == "pow" ? Number(node->inputs[1]) : nullptr;
+               power && (power->at(0) == 2 || power->at(0) == 3)) {
+      for (int i = 0; i < power->at(0); ++i) factors_.push_back(node->inputs[0]);
+    } else {
+      factors_.push_back(tensor);
+    }
+  }
+
+  const NetworkEditor& network_;
+  double scale_ = 1;
+  std::vector<int> factors_;
+};
+
+// The operand that is added to a constant `value` of one element; -1.
+int AddedTo(const NetworkEditor& network, const Node& node, double value) {
+  if (node.op != "add") return -1;
+  for (int i = 0; i < 2; ++i)
+    if (IsAll(network, node.inputs[i], value)) return node.inputs[1 - i];
+  return -1;
+}
+
+// x where a tensor is sqrt(2 / pi) (x + 0.044715 x^3), in either way of writing it; -1.
+int CubicOf(const NetworkEditor& network, int tensor, double tolerance) {
+  constexpr double kCubic = 0.044715;
+  const FactorsOf all(network, tensor);
+  if (std::abs(all.scale() / std::sqrt(2 / 3.14159265358979323846) - 1) > tolerance) return -1;
+  if (all.factors().size() == 1) {  // x + 0.044715 x^3
+    const Node* sum = network.ProducerOf(all.factors()[0], "add");
+    for (int i = 0; sum && i < 2; ++i)
+      if (FactorsOf(network, sum->inputs[i]).PowerOf(kCubic, 3, tolerance) == sum->inputs[1 - i])
+        return sum->inputs[1 - i];
+  }
+  for (size_t i = 0; all.factors().size() == 2 && i < 2; ++i) {  // x (1 + 0.044715 x^2)
+    const Node* sum = network.ProducerOf(all.factors()[i], "add");
+    const int square = sum ? AddedTo(network, *sum, 1) : -1, x = all.factors()[1 - i];
+    if (square >= 0 && FactorsOf(network, square).PowerOf(kCubic, 2, tolerance) == x) return x;
+  }
+  return -1;
+}
+
+// x / 2 (1 + erf(x / sqrt(2))), or with tanh.
+bool MergeGelu(NetworkEditor& network, size_t n) {
+  if (network.node(n).op != "mul") return false;
+  const TensorType& type = network.type(network.node(n).output);
+  if (!IsFloat(type.dtype)) return false;
+  const double tolerance = BytesOf(type.dtype) == 2 ? 4e-3 : 1e-6;
+  const FactorsOf all(network, network.node(n).output);
+  if (all.factors().size() != 2 || std::abs(all.scale() / 0.5 - 1) > tolerance) return false;
+  for (int i = 0; i < 2; ++i) {
+    const int x = all.factors()[1 - i];
+    const Node* sum = network.ProducerOf(all.factors()[i], "add");
+    const int curve = sum ? AddedTo(network, *sum, 1) : -1;
+    const Node* function = curve >= 0 ? network.ProducerOf(curve) : nullptr;
+    if (!function || (function->op != "erf" && function->op != "tanh") || !(network.type(x) == type)) continue;
+    const int of = function->op == "erf" ? FactorsOf(network, function->inputs[0]).PowerOf(std::sqrt(0.5), 1, tolerance)
+                                         : CubicOf(network, function->inputs[0], tolerance);
+    if (of != x) continue;
+    network.node(n).op = function->op == "erf" ? "gelu" : "gelu_tanh";
+    network.node(n).attributes = {};
+    network.SetInputs(n, {x});
+    return true;
+  }
+  return false;
+}
+
 // A constant around an image becomes padding of the convolution that reads it, if that pads by the same.
 bool MergePad(NetworkEditor& network, size_t n) {
   Node& conv = network.node(n);
@@ -157,8 +259,8 @@ bool PlainGemm(NetworkEditor& network, size_t n) {
 }  // namespace
 
 bool CanonicalizeArithmetic(NetworkEditor& network, size_t n) {
-  return DropNeutral(network, n) || PlainScalars(network, n) || DivToReciprocal(network, n) || MergePad(network, n) ||
-         MatmulToGemm(network, n) || PlainGemm(network, n);
+  return DropNeutral(network, n) || PlainScalars(network, n) || DivToReciprocal(network, n) || MergeGelu(network, n) ||
+         MergePad(network, n) || MatmulToGemm(network, n) || PlainGemm(network, n);
 }
 
 }  // namespace diapason

@@ -12,6 +12,7 @@ namespace diapason {
 // operand;
 // - a constant of one element beside an operand as large as the result becomes a scalar;
 // - 1 / x becomes reciprocal;
+// - GELU that an exporter wrote as products, a sum and erf or tanh becomes one operator;
 // - constant padding in front of a convolution becomes the convolution's own;
 // - matmul of two matrices becomes gemm, and constant operands of gemm lie as (depth, columns), scales multiplied in.
 // What is rewritten depends on the values of constants of one element alone, never on weights.

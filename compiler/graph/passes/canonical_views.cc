@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 
 namespace diapason {
@@ -106,6 +107,36 @@ bool MergeTransposes(NetworkEditor& network, size_t n) {
   return true;
 }
 
+// Which operand of a product or quotient is the tensor that a constant scalar scales; -1: there is none.
+int Scaled(const NetworkEditor& network, const Node& node) {
+  if (node.op != "mul" && node.op != "div") return -1;
+  for (int i = 0; i < (node.op == "mul" ? 2 : 1); ++i) {
+    const int scale = node.inputs[1 - i];
+    if (network.constant(scale) != nullptr && network.type(scale).shape.empty()) return i;
+  }
+  return -1;
+}
+
+// transpose(scale * transpose(x)) = scale * transpose(transpose(x)), which MergeTransposes makes one: exporters differ
+// in whether keys are scaled before or after their last axes are swapped.
+bool ScaleBehindTransposes(NetworkEditor& network, size_t n) {
+  if (network.node(n).op != "transpose") return false;
+  const int between = network.node(n).inputs[0], scale = network.producer(between);
+  if (scale < 0 || !network.IsReadOnce(between)) return false;
+  const int operand = Scaled(network, network.node(scale));
+  if (operand < 0 || !network.ProducerOf(network.node(scale).inputs[operand], "transpose")) return false;
+  std::vector<int> inputs = network.node(scale).inputs;
+  const int source = inputs[operand];
+  inputs[operand] = between;
+  std::swap(network.node(n).op, network.node(scale).op);
+  std::swap(network.node(n).attributes, network.node(scale).attributes);
+  network.network().tensors[between].type.shape = network.type(network.node(n).output).shape;
+  network.SetInputs(scale, {source});
+  network.SetInputs(n, std::move(inputs));
+  network.LookAgainAround(scale);
+  return true;
+}
+
 bool IsReshape(const Node& node) {
   return node.op == "reshape" || node.op == "flatten" || node.op == "squeeze" || node.op == "unsqueeze";
 }
@@ -188,6 +219,44 @@ bool WidenTranspose(NetworkEditor& network, size_t n) {
   return true;
 }
 
+// Axes of extent 1 that a view adds or drops behind a transpose of a view: the view in front has them instead, and the
+// transpose moves them to their places. Exporters swap the last two axes with and without the batch.
+bool MoveUnitAxesInFront(NetworkEditor& network, size_t n) {
+  const Node& outer = network.node(n);
+  const Node* transpose = IsReshape(outer) ? network.ProducerOf(outer.inputs[0], "transpose") : nullptr;
+  if (!transpose || !network.IsReadOnce(transpose->output) || !network.IsReadOnce(transpose->inputs[0])) return false;
+  const int view = network.producer(transpose->inputs[0]);
+  if (view < 0 || !IsReshape(network.node(view))) return false;
+  const std::vector<int64_t>&from = network.type(network.node(view).output).shape,
+        &moved = network.type(transpose->output).shape, &to = network.type(outer.output).shape;
+  const auto without_units = [](std::vector<int64_t> shape) {
+    std::erase(shape, 1);
+    return shape;
+  };
+  if (without_units(moved) != without_units(to)) return false;
+  std::vector<int64_t> shape(std::count(to.begin(), to.end(), 1), 1), place(from.size());
+  const auto units = static_cast<int64_t>(shape.size());
+  for (size_t d = 0; d < from.size(); ++d) {
+    place[d] = static_cast<int64_t>(shape.size());
+    if (from[d] != 1) shape.push_back(from[d]);
+  }
+  std::vector<int64_t> long_axes, perm;
+  for (int64_t axis : PermutationOf(*transpose, from.size()))
+    if (from[axis] != 1) long_axes.push_back(place[axis]);
+  int64_t unit = 0;
+  for (int64_t extent : to) perm.push_back(extent == 1 ? unit++ : long_axes[perm.size() - unit]);
+  DIAPASON_CHECK(unit == units);
+  const int source = network.node(view).output;
+  network.node(view).op = "reshape";
+  network.node(view).attributes = Attributes{{"shape", shape}};
+  network.network().tensors[source].type.shape = std::move(shape);
+  network.node(n).op = "transpose";
+  network.node(n).attributes = Attributes{{"perm", perm}};
+  network.SetInputs(n, {source});
+  network.LookAgainAround(view);
+  return true;
+}
+
 // A reduction whose axes of extent 1 a view takes away again (a global pool and a flatten) gives them up itself: the
 // same task however a model was written.
 bool DropReducedAxes(NetworkEditor& network, size_t n) {
@@ -217,8 +286,9 @@ std::vector<int64_t> PermutationOf(const Node& transpose, size_t rank) {
 }
 
 bool CanonicalizeView(NetworkEditor& network, size_t n) {
-  return DropIdentity(network, n) || MergeTransposes(network, n) || MergeReshapes(network, n) ||
-         SplitBeforeSlice(network, n) || WidenTranspose(network, n) || DropReducedAxes(network, n);
+  return DropIdentity(network, n) || MergeTransposes(network, n) || ScaleBehindTransposes(network, n) ||
+         MergeReshapes(network, n) || SplitBeforeSlice(network, n) || WidenTranspose(network, n) ||
+         MoveUnitAxesInFront(network, n) || DropReducedAxes(network, n);
 }
 
 }  // namespace diapason

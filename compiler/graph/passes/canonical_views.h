@@ -12,8 +12,10 @@ namespace diapason {
 // Applies the first of these rewrites that fits node n, and says whether one did:
 // - a view, transpose or slice that changes nothing is removed;
 // - of two transposes, or two reshapes, in a row one remains;
+// - a constant scale between two transposes goes behind them;
 // - a view that splits the axis of a slice goes in front of it, so that all slices of a tensor share the view;
 // - a transpose between reshapes that together permute whole axes becomes one transpose;
+// - axes of extent 1 that a view adds or drops behind a transpose of another view are those of the view in front;
 // - axes of extent 1 that a reduction keeps and a view drops are dropped by the reduction.
 bool CanonicalizeView(NetworkEditor& network, size_t n);
 

@@ -123,7 +123,10 @@ TEST(Exporters, ANetworkOfRelu6HasTheSameTasks) {
 // Layers of attention with a mask of the input's real positions.
 class AttentionNetwork {
  public:
-  explicit AttentionNetwork(Exporter exporter) : dynamo_(exporter == Exporter::kDynamo) {}
+  // Keys are scaled in front of the swap of their last axes, or behind it.
+  enum class KeyScale { kBehindSwap, kBeforeSwap };
+  explicit AttentionNetwork(Exporter exporter, KeyScale scale = KeyScale::kBehindSwap)
+      : dynamo_(exporter == Exporter::kDynamo), scale_(scale) {}
 
   ModelBuilder Build() {
     model_.Input("x", {1, 6, 8}).Input("mask", {1, 6}, DType::kInt64);
@@ -195,7 +198,11 @@ class AttentionNetwork {
   // Keys with the last two axes swapped: by a transpose, or through three axes.
   std::string Keys(const std::string& k) {
     if (!dynamo_) return Heads(k, {0, 2, 3, 1});
-    const std::string heads = Heads(k, {0, 2, 1, 3});
+    std::string heads = Heads(k, {0, 2, 1, 3});
+    if (scale_ == KeyScale::kBeforeSwap) {
+      model_.Node("Mul", {heads, Constant(k + ".root", OneFloat(0.7f))}, {k + "_scaled"});
+      heads = k + "_scaled";
+    }
     model_.Node("Reshape", {heads, Constant(k + ".three", IntList({-1, 6, 4}))}, {k + "_three"});
     model_.Node("Transpose", {k + "_three"}, {k + "_swapped"}, {{"perm", Ints{0, 2, 1}}});
     model_.Node("Reshape", {k + "_swapped", Constant(k + ".four", IntList({1, 2, 4, 6}))}, {k + "_keys"});
@@ -215,9 +222,11 @@ class AttentionNetwork {
     const std::string q = Heads(Linear(x, l + "q", 100 * number), {0, 2, 1, 3}),
                       k = Keys(Linear(x, l + "k", 100 * number + 10)),
                       v = Heads(Linear(x, l + "v", 100 * number + 20), {0, 2, 1, 3});
-    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"})
-        .Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
-    model_.Node("MatMul", {l + "_q", l + "_k"}, {l + "_scores"}).Node("Add", {l + "_scores", Bias(l)}, {l + "_masked"});
+    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"});
+    const bool scaled = scale_ == KeyScale::kBeforeSwap;
+    if (!scaled) model_.Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
+    model_.Node("MatMul", {l + "_q", scaled ? k : l + "_k"}, {l + "_scores"})
+        .Node("Add", {l + "_scores", Bias(l)}, {l + "_masked"});
     model_.Node("Softmax", {l + "_masked"}, {l + "_soft"}, {{"axis", int64_t{-1}}})
         .Node("IsNaN", {l + "_soft"}, {l + "_nan"});
     // the older exporter's has an axis
@@ -239,12 +248,76 @@ class AttentionNetwork {
   }
 
   const bool dynamo_;
+  const KeyScale scale_;
   ModelBuilder model_{20};
 };
 
 TEST(Exporters, LayersOfAttentionHaveTheSameTasks) {
   EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo).Build()),
             TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
+}
+
+// Of ViT and DeiT.
+TEST(Exporters, KeysAreScaledBeforeOrAfterTheyAreTransposed) {
+  EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo, AttentionNetwork::KeyScale::kBeforeSwap).Build()),
+            TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
+}
+
+// A block of DeiT: attention by one product for queries, keys and values, and two layers with GELU between them.
+ModelBuilder VisionBlock(Exporter exporter) {
+  const bool dynamo = exporter == Exporter::kDynamo;
+  ModelBuilder model(dynamo ? 20 : 17);
+  model.Input("x", {1, 5, 8});
+  const auto linear = [&](const std::string& x, const std::string& y, const Ints& weight, int seed) {
+    model.Initializer(y + ".w", RandomWeights(weight, seed))
+        .Initializer(y + ".b", RandomWeights({weight[1]}, seed + 1));
+    model.Node("MatMul", {x, y + ".w"}, {y + "_product"});
+    dynamo ? model.Node("Add", {y + "_product", y + ".b"}, {y}) : model.Node("Add", {y + ".b", y + "_product"}, {y});
+  };
+  linear("x", "qkv", {8, 24}, 1);
+  model.Initializer("split", IntList({1, 5, 3, 2, 4})).Node("Reshape", {"qkv", "split"}, {"apart"});
+  model.Node("Transpose", {"apart"}, {"three"}, {{"perm", Ints{2, 0, 3, 1, 4}}});
+  for (int64_t i = 0; i < 4; ++i) model.Initializer(std::to_string(i), IntList({i}));
+  model.Initializer("ones", IntList({1, 1, 1}));
+  if (!dynamo) model.Node("Split", {"three", "ones"}, {"q5", "k5", "v5"}, {{"axis", int64_t{0}}});
+  for (const auto& [name, i] : {std::pair{"q", 0}, {"k", 1}, {"v", 2}}) {
+    const std::string part = std::string(name) + "5";
+    if (dynamo) model.Node("Slice", {"three", std::to_string(i), std::to_string(i + 1), "0"}, {part});
+    model.Node("Squeeze", {part, "0"}, {name});
+  }
+  model.Initializer("root", OneFloat(0.7f));
+  if (dynamo) {
+    model.Initializer("heads", IntList({-1, 5, 4})).Initializer("batch", IntList({1, 2, 4, 5}));
+    model.Node("Reshape", {"k", "heads"}, {"k3"}).Node("Transpose", {"k3"}, {"k3t"}, {{"perm", Ints{0, 2, 1}}});
+    model.Node("Reshape", {"k3t", "batch"}, {"kt"});
+  } else {
+    model.Node("Transpose", {"k"}, {"kt"}, {{"perm", Ints{0, 1, 3, 2}}});
+  }
+  model.Node("Mul", {"q", "root"}, {"qs"}).Node("Mul", {"kt", "root"}, {"ks"});
+  model.Node("MatMul", {"qs", "ks"}, {"scores"}).Node("Softmax", {"scores"}, {"soft"}, {{"axis", int64_t{-1}}});
+  model.Node("MatMul", {"soft", "v"}, {"context"});
+  model.Node("Transpose", {"context"}, {"back"}, {{"perm", Ints{0, 2, 1, 3}}}).Initializer("rows", IntList({1, 5, 8}));
+  model.Node("Reshape", {"back", "rows"}, {"joined"});
+  linear("joined", "out", {8, 8}, 3);
+  model.Node("Add", {"x", "out"}, {"sum"});
+  linear("sum", "wide", {8, 16}, 5);
+  if (dynamo) {
+    model.Node("Gelu", {"wide"}, {"gelu"}, {{"approximate", "none"}});
+  } else {
+    model.Initializer("sqrt2", OneFloat(1.4142135f))
+        .Initializer("one", OneFloat(1))
+        .Initializer("half", OneFloat(0.5f));
+    model.Node("Div", {"wide", "sqrt2"}, {"scaled"})
+        .Node("Erf", {"scaled"}, {"erf"})
+        .Node("Add", {"erf", "one"}, {"cdf"});
+    model.Node("Mul", {"wide", "cdf"}, {"twice"}).Node("Mul", {"twice", "half"}, {"gelu"});
+  }
+  linear("gelu", "narrow", {16, 8}, 7);
+  return model.Node("Add", {"sum", "narrow"}, {"y"}).Output("y");
+}
+
+TEST(Exporters, ABlockOfAVisionTransformerHasTheSameTasks) {
+  EXPECT_EQ(TasksOf(VisionBlock(Exporter::kDynamo)), TasksOf(VisionBlock(Exporter::kTorchScript)));
 }
 
 // Places that follow each other are a slice; what they were chosen by is not read.

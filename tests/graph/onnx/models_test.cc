@@ -142,6 +142,21 @@ TEST(Models, StatisticsOfANormalizationAreFloat32) {
   ExpectNear((*outputs)[3], column(1 / std::sqrt(7.5), 1 / std::sqrt(43.5)), 1e-6);
 }
 
+// As torch.roll by 0 is exported: rows from the end on, then those in front of it.
+TEST(Models, EmptyPartsMayBeComputedAndJoined) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 3}).Initializer("end", IntList({2})).Initializer("zero", IntList({0}));
+  model.Node("Slice", {"x", "end", "end", "zero"}, {"none"}).Node("Relu", {"none"}, {"none1"});
+  model.Node("Concat", {"none", "none1"}, {"none2"}, {{"axis", int64_t{0}}});
+  model.Node("Concat", {"none2", "x", "none"}, {"y"}, {{"axis", int64_t{0}}}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ExpectNear((*EvaluateNetwork(*imported, {Counting({2, 3})}))[0], Counting({2, 3}), 0);
+  model.Output("none2");
+  EXPECT_EQ(std::string(model.Import().status().message()),
+            "cannot import 'model.onnx': output 'none2' is empty, which is not supported");
+}
+
 TEST(Models, AValueToPadWithMayBeComputed) {
   ModelBuilder model(13);
   model.Input("x", {2, 3}).Input("value", {1}).Initializer("pads", IntList({1, -1, 0, 2}));

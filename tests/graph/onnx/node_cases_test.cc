@@ -47,7 +47,7 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_if_seq", "output 'res' is a sequence"},
       {"test_reshape_allowzero_reordered", "empty tensors are not supported"},
       {"test_scan_sum", "the form of opset 8"},
-      {"test_slice_start_out_of_bounds", "the result would be empty"},
+      {"test_slice_start_out_of_bounds", "output 'y' is empty, which is not supported"},
       {"test_split_zero_size_splits", "cannot be split"},
       {"test_tril_zero", "the size of 'x.1' is open"},
       {"test_training_dropout", "training mode"},

@@ -224,6 +224,58 @@ TEST_F(Tensors, ExternalDataBehindALink) {
   EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has its data in 'real', which cannot be read: no regular file");
 }
 
+void SetSparse(onnx::SparseTensorProto& sparse, const Array& values, const Array& indices, const Ints& dims) {
+  SetTensor(*sparse.mutable_values(), "w", values);
+  SetTensor(*sparse.mutable_indices(), "", indices);
+  sparse.mutable_dims()->Assign(dims.begin(), dims.end());
+}
+
+// x + a sparse w of 2x3.
+absl::StatusOr<Network> ImportSparse(const Array& values, const Array& indices, const Ints& dims = {2, 3}) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 3}).Node("Add", {"x", "w"}, {"y"}).Output("y");
+  SetSparse(*model.proto().mutable_graph()->add_sparse_initializer(), values, indices, dims);
+  return model.Import();
+}
+
+TEST_F(Tensors, SparseInitializersHaveZerosBetweenTheirValues) {
+  const Array values = Array::FromFloats({2}, {5, 7});
+  Array pairs(DType::kInt64, {2, 2});
+  for (const auto& [at, index] : {std::pair{1, 1}, {2, 1}, {3, 2}}) pairs.set_int(at, index);
+  for (const Array& indices : {IntList({1, 5}), pairs}) {  // both are (0, 1) and (1, 2)
+    const auto network = ImportSparse(values, indices);
+    ASSERT_TRUE(network.ok()) << network.status();
+    const auto outputs = EvaluateNetwork(*network, {Counting({2, 3})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectNear((*outputs)[0], Array::FromFloats({2, 3}, {1, 7, 3, 4, 5, 13}), 0);
+  }
+}
+
+TEST_F(Tensors, SparseConstantsToo) {
+  ModelBuilder model(13);
+  model.Input("x", {3}).Node("Constant", {}, {"w"}).Node("Mul", {"x", "w"}, {"y"}).Output("y");
+  onnx::AttributeProto& attribute = *model.proto().mutable_graph()->mutable_node(0)->add_attribute();
+  attribute.set_name("sparse_value");
+  attribute.set_type(onnx::AttributeProto::SPARSE_TENSOR);
+  SetSparse(*attribute.mutable_sparse_tensor(), Array::FromFloats({1}, {4}), IntList({2}), {3});
+  const auto network = model.Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  ExpectNear((*EvaluateNetwork(*network, {Counting({3})}))[0], Array::FromFloats({3}, {0, 0, 12}), 0);
+}
+
+TEST_F(Tensors, SparseOnesThatDoNotFitAreRefused) {
+  const auto error = [](const absl::StatusOr<Network>& network) { return std::string(network.status().message()); };
+  const Array two = Array::FromFloats({2}, {5, 7});
+  EXPECT_EQ(error(ImportSparse(two, IntList({1, 6}))),
+            "cannot import 'model.onnx': tensor 'w' is sparse and has an index outside (that of value 1)");
+  EXPECT_EQ(error(ImportSparse(two, IntList({-1, 2}))),
+            "cannot import 'model.onnx': tensor 'w' is sparse and has an index outside (that of value 0)");
+  EXPECT_EQ(error(ImportSparse(two, IntList({1, 2, 3}))),
+            "cannot import 'model.onnx': tensor 'w' is sparse and has indices that do not fit its values");
+  EXPECT_EQ(error(ImportSparse(two, IntList({1, 2}), {1 << 15, 1 << 15})),
+            "cannot import 'model.onnx': tensor 'w' is sparse and has more than 268435456 elements");
+}
+
 TEST_F(Tensors, ExternalDataOfAModelThatCameAlone) {
   ModelBuilder model(13);
   model.Input("x", {2}).Initializer("w", Array::FromFloats({2}, {3, 4})).Node("Add", {"x", "w"}, {"y"}).Output("y");

@@ -56,6 +56,65 @@ TEST(CanonicalArithmetic, AConstantOfOneElementBecomesAScalar) {
   ExpectSameResults(before, after);
 }
 
+// Ways in which exporters write GELU, with `half` in place of 0.5, and what is inside of the function times `wrong`.
+class GeluNetwork {
+ public:
+  enum class Form { kHalfLast, kHalfFirst, kTanh, kTanhOfPowers, kTanhOfProduct };
+
+  static Network Of(Form form, double half = 0.5, double wrong = 1) {
+    GeluNetwork g;
+    const int x = g.x_;
+    if (form == Form::kHalfLast) {
+      const int sum = g.Add(g.b_.Op("erf", {g.b_.Op("div", {x, g.Number(1.4142135381698608 * wrong)})}), 1);
+      return g.b_.Out({g.Times(g.Times(x, sum), half)});
+    }
+    if (form == Form::kHalfFirst) {
+      const int sum = g.Add(g.b_.Op("erf", {g.Times(x, 0.70710678118 * wrong)}), 1);
+      return g.b_.Out({g.Times(g.Times(x, half), sum)});
+    }
+    int inner;
+    if (form == Form::kTanhOfProduct) {
+      const int sum = g.Add(g.Times(g.Times(x, 0.044715), x), 1);
+      inner = g.Times(g.Times(x, 0.79788458347320557 * wrong), sum);
+    } else {
+      const int cube = form == Form::kTanh ? g.Times(g.Times(x, x), x) : g.b_.Op("pow", {x, g.Number(3)});
+      inner = g.Times(g.b_.Op("add", {x, g.Times(cube, 0.044715)}), 0.79788458347320557 * wrong);
+    }
+    return g.b_.Out({g.Times(g.Times(x, half), g.Add(g.b_.Op("tanh", {inner}), 1))});
+  }
+
+ private:
+  int Number(double value) { return b_.n.AddConstant("number", Scalar(value)); }
+  int Times(int x, int y) { return b_.Op("mul", {x, y}); }
+  int Times(int x, double value) { return b_.Op("mul", {x, Number(value)}); }
+  int Add(int x, double value) { return b_.Op("add", {x, Number(value)}); }
+
+  GraphBuilder b_;
+  const int x_ = b_.In({2, 3});
+};
+
+TEST(CanonicalArithmetic, GeluInPartsBecomesOneOperator) {
+  using Form = GeluNetwork::Form;
+  for (const Form form : {Form::kHalfLast, Form::kHalfFirst, Form::kTanh, Form::kTanhOfPowers, Form::kTanhOfProduct}) {
+    const Network before = GeluNetwork::Of(form);
+    Network after = before;
+    EXPECT_TRUE(RewriteArithmetic(after, after.nodes.size() - 1));
+    ASSERT_EQ(after.nodes.size(), 1u) << after.ToString();
+    EXPECT_EQ(after.nodes[0].op, form == Form::kHalfLast || form == Form::kHalfFirst ? "gelu" : "gelu_tanh");
+    ExpectSameResults(before, after, 1e-6);
+  }
+}
+
+TEST(CanonicalArithmetic, WhatIsNearlyGeluStays) {
+  using Form = GeluNetwork::Form;
+  for (const Form form : {Form::kHalfLast, Form::kHalfFirst, Form::kTanh, Form::kTanhOfPowers, Form::kTanhOfProduct}) {
+    for (const auto& [half, wrong] : {std::pair{0.51, 1.0}, {0.5, 1.01}}) {
+      Network network = GeluNetwork::Of(form, half, wrong);
+      EXPECT_FALSE(RewriteArithmetic(network, network.nodes.size() - 1)) << network.ToString();
+    }
+  }
+}
+
 TEST(CanonicalArithmetic, GemmTakesItsConstantsAsTheyAreUsed) {
   GraphBuilder b;
   const int x = b.In({2, 3}), w = b.Const({4, 3}), bias = b.Const({4});

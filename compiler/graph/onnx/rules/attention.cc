@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/quantized.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 
@@ -25,6 +26,7 @@ struct Heads {
   double scale = 1, softcap = 0;
   ImportValue bias = nullptr;  // added to the scores; null: none
   bool may_mask_rows = false;  // a row of the bias may be -infinity throughout: then its results are 0
+  ImportValue sink = nullptr;  // of each head: a score that takes its share of the softmax and has no value; null: none
   std::optional<DType> precision = std::nullopt;  // of the softmax
 
   int64_t batch() const { return q->type.shape[0]; }
@@ -75,7 +77,13 @@ ImportValue Attend(Composer& c, const Heads& h, Scores* scores = nullptr) {
   }
   s.biased = h.bias ? c.Add(s.capped, h.bias) : s.capped;
   DType type = s.biased->type.dtype;
-  ImportValue weights = c.Op("softmax", {c.Cast(s.biased, h.precision.value_or(type))}, {{"axis", int64_t{-1}}});
+  ImportValue all = s.biased;
+  if (h.sink) {
+    ImportValue sink = c.Expand(c.Reshape(h.sink, {1, h.heads(), 1, 1}), {h.batch(), h.heads(), h.queries(), 1});
+    all = c.Concat({all, sink}, 3);
+  }
+  ImportValue weights = c.Op("softmax", {c.Cast(all, h.precision.value_or(type))}, {{"axis", int64_t{-1}}});
+  if (h.sink) weights = c.Slice(weights, 3, 0, h.keys());
   s.weights = c.Cast(weights, type);
   if (h.bias && h.may_mask_rows) {
     ImportValue top = c.Op("reduce_max", {h.bias}, {{"axes", Ints{-1}}, {"keepdims", int64_t{1}}});
@@ -281,7 +289,7 @@ ImportValue KeyMask(Composer& c, const ImportValue& mask, const Heads& h, double
   return c.Op("where", {seen, c.Scalar(0, type), c.Scalar(masked, type)});
 }
 
-// Numbers of inputs: that which says what keys there are, and that which is added to the scores.
+// Numbers of inputs: that which says what keys there are, and that which is added to the scores (-1: none is).
 struct MaskInputs {
   int mask, bias;
 };
@@ -293,52 +301,97 @@ absl::Status FinishHeads(NodeImporter& node, Composer& c, Heads& h, const MaskIn
   double scale = node.Float("scale", 0);
   h.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(h.q->type.shape[3]));
   if (node.HasInput(inputs.mask)) h.bias = KeyMask(c, c.Input(inputs.mask), h, masked);
-  if (node.HasInput(inputs.bias)) h.bias = Sum(c, h.bias, c.Input(inputs.bias));
+  if (inputs.bias >= 0 && node.HasInput(inputs.bias)) h.bias = Sum(c, h.bias, c.Input(inputs.bias));
   if (node.Int("unidirectional", 0) != 0) {
     h.bias = Sum(c, h.bias, BandBias(c, {-1, 0}, {h.queries(), h.keys(), h.q->type.dtype}, past));
   }
   return c.Finish(JoinHeads(c, Attend(c, h)));
 }
 
-// Of ONNX Runtime: with the projections in front. The cache is one tensor of keys and values.
-absl::Status FusedAttention(NodeImporter& node) {
-  Composer c(node);
-  ImportValue x = c.Input(0), w = c.Input(1);
-  int64_t heads = node.Int("num_heads", 0);
+// Numbers of inputs of an attention with the projections in front; bias -1: it has none.
+struct ProjectedInputs {
+  int mask, past, bias;
+};
+
+// `all` is batch x length x queries, keys and values side by side. The cache is one tensor of keys and values.
+absl::Status FinishProjected(NodeImporter& node, Composer& c, const ImportValue& all, const ProjectedInputs& inputs) {
+  const int64_t heads = node.Int("num_heads", 0);
   for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
     if (node.Int(name, 0) != 0) return absl::InvalidArgumentError(absl::StrCat(name, "=1 is not supported"));
   }
   node.Ignore({"rotary_embedding_dim"});
-  if (RankOf(x) != 3 || RankOf(w) != 2)
-    return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
-  int64_t columns = w->type.shape[1];
+  RETURN_IF_ERROR(c.status());
+  const int64_t columns = all->type.shape.back();
   Ints sizes = node.Ints("qkv_hidden_sizes", {columns / 3, columns / 3, columns / 3});
   if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != columns) {
-    return absl::InvalidArgumentError(absl::StrCat("qkv_hidden_sizes do not fit weights of ", w->type.ToString()));
+    return absl::InvalidArgumentError(absl::StrCat("qkv_hidden_sizes do not fit weights of ", columns, " columns"));
   }
-  ImportValue all = c.Matmul(x, w);
-  if (node.HasInput(2)) all = c.Add(all, c.Input(2));
   auto part = [&](int64_t from, int64_t size) { return SplitHeads(c, c.Slice(all, 2, from, from + size), heads); };
   Heads h{part(0, sizes[0]), part(sizes[0], sizes[1]), part(sizes[0] + sizes[1], sizes[2])};
   int64_t past = 0;
-  if (node.HasInput(4)) {
-    ImportValue cache = c.Input(4);
+  if (node.HasInput(inputs.past)) {
+    ImportValue cache = c.Input(inputs.past);
     if (RankOf(cache) != 5) return absl::InvalidArgumentError("its cache must have 5 dimensions");
     past = cache->type.shape[3];
     h.k = c.Concat({c.Squeeze(c.Slice(cache, 0, 0, 1), {0}), h.k}, 2);
     h.v = c.Concat({c.Squeeze(c.Slice(cache, 0, 1, 2), {0}), h.v}, 2);
   }
   if (node.IsRead(1)) c.Set(1, c.Concat({c.Unsqueeze(h.k, {0}), c.Unsqueeze(h.v, {0})}, 0));
-  return FinishHeads(node, c, h, {.mask = 3, .bias = 5}, past);
+  return FinishHeads(node, c, h, {.mask = inputs.mask, .bias = inputs.bias}, past);
+}
+
+// Of ONNX Runtime.
+absl::Status FusedAttention(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), w = c.Input(1);
+  if (RankOf(x) != 3 || RankOf(w) != 2)
+    return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
+  ImportValue all = c.Matmul(x, w);
+  if (node.HasInput(2)) all = c.Add(all, c.Input(2));
+  return FinishProjected(node, c, all, {.mask = 3, .past = 4, .bias = 5});
+}
+
+// The same with projections of 8-bit integers.
+absl::Status QuantizedAttention(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), w = c.Input(1), scale = c.Input(3), scales = c.Input(4);
+  if (RankOf(x) != 3 || RankOf(w) != 2)
+    return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
+  const auto zero = [&](int input) { return node.HasInput(input) ? c.Input(input) : nullptr; };
+  ImportValue all = c.Matmul(Centred(c, x, zero(6), -1), Centred(c, w, zero(7), -1));
+  if (scales->type.elements() == 1) scales = c.Reshape(scales, {});
+  all = c.Mul(c.Cast(all, scale->type.dtype), c.Mul(c.Reshape(scale, {}), scales));
+  if (node.HasInput(2)) all = c.Add(all, c.Input(2));
+  return FinishProjected(node, c, all, {.mask = 5, .past = 8, .bias = -1});
+}
+
+struct Projections {
+  ImportValue q, k, v;
+};
+
+// Queries, keys and values as batch x length x (heads * size). Some models have them in one tensor, or keys and values
+// in one, of batch x length x heads x (3 or 2) x size.
+absl::StatusOr<Projections> UnpackedProjections(NodeImporter& node, Composer& c, int64_t heads) {
+  if (node.HasInput(1) && node.HasInput(2)) return Projections{c.Input(0), c.Input(1), c.Input(2)};
+  const ImportValue packed = c.Input(node.HasInput(1) ? 1 : 0);
+  const int64_t parts = node.HasInput(1) ? 2 : 3;
+  RETURN_IF_ERROR(c.status());
+  const Ints& s = packed->type.shape;
+  if (RankOf(packed) != 5 || s[2] != heads || s[3] != parts || node.HasInput(2)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        parts == 3 ? "queries, keys and values" : "keys and values", " in one tensor of ", packed->type.ToString(),
+        " are not supported: batch x length x ", heads, " x ", parts, " x size is"));
+  }
+  auto part = [&](int64_t i) { return c.Reshape(c.Slice(packed, 3, i, i + 1), {s[0], s[1], heads * s[4]}); };
+  if (parts == 2) return Projections{c.Input(0), part(0), part(1)};
+  return Projections{part(0), part(1), part(2)};
 }
 
 absl::Status MultiHeadAttention(NodeImporter& node) {
   Composer c(node);
   int64_t heads = node.Int("num_heads", 0);
-  if (!node.HasInput(1) || !node.HasInput(2)) {
-    return absl::InvalidArgumentError("queries, keys and values in one tensor are not supported: give three inputs");
-  }
-  ImportValue q = c.Input(0), k = c.Input(1), v = c.Input(2);
+  ASSIGN_OR_RETURN(Projections projections, UnpackedProjections(node, c, heads));
+  auto& [q, k, v] = projections;
   if (node.HasInput(3) && c.ok()) {
     ImportValue bias = c.Input(3);
     int64_t at = 0;
@@ -436,12 +489,177 @@ absl::Status FusedRotaryEmbedding(NodeImporter& node) {
   return ImportRotary(node, {2, 3, 1});
 }
 
+// How many keys there were before the new ones of a GroupQueryAttention: none, the same number in all batch elements,
+// or as many as `each` (int64, batch) says when the network runs.
+struct KeysBefore {
+  int64_t all = 0;
+  ImportValue each = nullptr;
+};
+
+// Total lengths are constants once dims have sizes: models compute them from the shape of a mask. Only how many keys of
+// each sequence are padding is known when the network runs.
+absl::StatusOr<KeysBefore> ReadKeysBefore(NodeImporter& node, Composer& c, const Heads& h) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> total, node.KnownInts(6, "the total length of sequences"));
+  const int64_t length = h.queries();
+  if (total.size() != 1 || total[0] < length || h.keys() != length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its total length of sequences does not fit ", length, " queries and ", h.keys(), " new keys"));
+  }
+  ImportValue last = c.Input(5);
+  RETURN_IF_ERROR(c.status());
+  if (total[0] == length) return KeysBefore{};
+  if (last->type.elements() != h.batch()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lengths of ", last->type.ToString(), " do not fit a batch of ", h.batch()));
+  }
+  KeysBefore before{total[0] - length, c.Reshape(c.Cast(last, DType::kInt64), {h.batch()})};
+  RETURN_IF_ERROR(c.status());
+  bool full = before.each->value != nullptr;
+  for (int64_t b = 0; full && b < h.batch(); ++b) full = before.each->value->int_at(b) == total[0] - 1;
+  before.each = full ? nullptr : c.Sub(before.each, c.Scalar(static_cast<double>(length - 1), DType::kInt64));
+  return before;
+}
+
+// The new keys or values in a cache behind those that were there; what is behind both stays. `past` is null where there
+// is no cache.
+ImportValue Cached(Composer& c, const ImportValue& past, const ImportValue& fresh, const KeysBefore& before) {
+  if (!c.ok()) return fresh;
+  const Ints& s = fresh->type.shape;
+  const int64_t batch = s[0], length = s[2], old = past ? past->type.shape[2] : 0, end = before.all + length;
+  if (!before.each) {
+    std::vector<ImportValue> parts;
+    if (before.all > 0) parts.push_back(c.Slice(past, 2, 0, before.all));
+    parts.push_back(fresh);
+    if (old > end) parts.push_back(c.Slice(past, 2, end, old));
+    return parts.size() == 1 ? fresh : c.Concat(parts, 2);
+  }
+  const int64_t keys = std::max(old, end);
+  ImportValue longer = past;
+  if (keys > old) longer = c.Op("pad", {past}, {{"pads", Ints{0, 0, 0, 0, 0, 0, keys - old, 0}}, {"value", 0.0}});
+  ImportValue place = c.Sub(Counting(c, keys, {keys, 1}), c.Reshape(before.each, {batch, 1, 1, 1}));
+  ImportValue is_new = c.Op("and", {c.Op("less_equal", {c.Scalar(0, place), place}),
+                                    c.Op("less", {place, c.Scalar(static_cast<double>(length), place)})});
+  if (length == 1) return c.Op("where", {is_new, fresh, longer});
+  ImportValue inside =
+      c.Op("minimum", {c.Op("maximum", {place, c.Scalar(0, place)}), c.Scalar(static_cast<double>(length - 1), place)});
+  std::vector<ImportValue> moved;
+  for (int64_t b = 0; b < batch; ++b) {
+    ImportValue from = c.Reshape(c.Slice(inside, 0, b, b + 1), {keys});
+    moved.push_back(c.Op("gather", {c.Slice(fresh, 0, b, b + 1), from}, {{"axis", int64_t{2}}}));
+  }
+  return c.Op("where", {is_new, batch == 1 ? moved[0] : c.Concat(moved, 0), longer});
+}
+
+// Turns queries and new keys by their places.
+absl::Status RotateNew(NodeImporter& node, Composer& c, Heads& h, const KeysBefore& before) {
+  ImportValue cosine = c.Input(7), sine = c.Input(8);
+  const bool interleaved = node.Int("rotary_interleaved", 0) != 0;
+  RETURN_IF_ERROR(c.status());
+  const int64_t length = h.queries(), size = h.q->type.shape[3];
+  if (RankOf(cosine) != 2 || cosine->type.shape != sine->type.shape || 2 * cosine->type.shape[1] > size ||
+      cosine->type.shape[0] < before.all + length) {
+    return absl::InvalidArgumentError(absl::StrCat("tables of ", cosine->type.ToString(), " and ",
+                                                   sine->type.ToString(), " do not fit ", before.all + length,
+                                                   " places and heads of ", size, " elements"));
+  }
+  if (node.HasInput(9) || before.each) {
+    ImportValue places =
+        node.HasInput(9) ? c.Input(9) : c.Add(c.Reshape(before.each, {h.batch(), 1}), Counting(c, length, {length}));
+    cosine = c.Op("gather", {cosine, places}, {{"axis", int64_t{0}}});
+    sine = c.Op("gather", {sine, places}, {{"axis", int64_t{0}}});
+  } else {
+    cosine = c.Slice(cosine, 0, before.all, before.all + length);
+    sine = c.Slice(sine, 0, before.all, before.all + length);
+  }
+  h.q = Rotated(c, h.q, cosine, sine, interleaved);
+  h.k = Rotated(c, h.k, cosine, sine, interleaved);
+  return c.status();
+}
+
+absl::StatusOr<Projections> GroupProjections(NodeImporter& node, Composer& c, int64_t heads, int64_t groups) {
+  ImportValue q = c.Input(0);
+  RETURN_IF_ERROR(c.status());
+  if (node.HasInput(1)) return Projections{q, c.Input(1), c.Input(2)};
+  const int64_t columns = RankOf(q) == 3 ? q->type.shape[2] : 0, all = heads + 2 * groups;
+  if (columns == 0 || columns % all != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("queries, keys and values of ", q->type.ToString(), " cannot be split into ", all, " heads"));
+  }
+  const int64_t size = columns / all;
+  auto part = [&](int64_t from, int64_t count) { return c.Slice(q, 2, from * size, (from + count) * size); };
+  return Projections{part(0, heads), part(heads, groups), part(heads + groups, groups)};
+}
+
+absl::Status RefuseQuantizedCache(NodeImporter& node) {
+  for (const char* name : {"k_quant_type", "v_quant_type"}) {
+    if (const std::string type = node.String(name, "NONE"); type != "NONE")
+      return absl::InvalidArgumentError(absl::StrCat(name, "=", type, " is not supported"));
+  }
+  for (const char* name : {"kv_cache_bit_width", "qk_output"}) {
+    if (const int64_t value = node.Int(name, 0); value != 0)
+      return absl::InvalidArgumentError(absl::StrCat(name, "=", value, " is not supported"));
+  }
+  return absl::OkStatus();
+}
+
+// Of ONNX Runtime, as its builder of language models writes: causal attention with fewer heads of keys and values than
+// of queries, rotated on the way, and a cache that may be longer than what it holds.
+absl::Status GroupQueryAttention(NodeImporter& node) {
+  Composer c(node);
+  const int64_t heads = node.Int("num_heads", 0), groups = node.Int("kv_num_heads", 0);
+  if (heads < 1 || groups < 1 || heads % groups != 0)
+    return absl::InvalidArgumentError(absl::StrCat(heads, " heads cannot share ", groups, " of keys and values"));
+  RETURN_IF_ERROR(RefuseQuantizedCache(node));
+  ASSIGN_OR_RETURN(Projections projections, GroupProjections(node, c, heads, groups));
+  Heads h{SplitHeads(c, projections.q, heads), SplitHeads(c, projections.k, groups),
+          SplitHeads(c, projections.v, groups)};
+  RETURN_IF_ERROR(c.status());
+  RETURN_IF_ERROR(CheckHeads(h));
+  ASSIGN_OR_RETURN(const KeysBefore before, ReadKeysBefore(node, c, h));
+  const int64_t length = h.queries(), keys = before.all + length, past = PastLength(node, c, 3);
+  RETURN_IF_ERROR(c.status());
+  if (past < before.all) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its cache of ", past, " keys is too short for a total length of ", keys));
+  }
+  if (node.Int("do_rotary", 0) != 0) RETURN_IF_ERROR(RotateNew(node, c, h, before));
+  const double scale = node.Float("scale", 0);
+  h.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(h.q->type.shape[3]));
+  h.softcap = node.Float("softcap", 0);
+  h.k = Cached(c, node.HasInput(3) ? c.Input(3) : nullptr, h.k, before);
+  h.v = Cached(c, node.HasInput(4) ? c.Input(4) : nullptr, h.v, before);
+  if (node.IsRead(1)) c.Set(1, h.k);
+  if (node.IsRead(2)) c.Set(2, h.v);
+  RETURN_IF_ERROR(c.status());
+  if (h.keys() > keys) {
+    h.k = c.Slice(h.k, 2, 0, keys);
+    h.v = c.Slice(h.v, 2, 0, keys);
+  }
+  const int64_t window = node.Int("local_window_size", -1);  // with the query's own key; -1: all keys
+  if (window == 0 || window < -1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("local_window_size=", window, " is not supported: -1 or more than 0 is"));
+  const Band band{window < 0 ? -1 : window - 1, 0};
+  const ScoreType scores{length, keys, h.q->type.dtype};
+  if (before.each) {
+    h.bias = BandBias(c, band, scores, before.each);
+  } else if (length > 1 || (band.left >= 0 && band.left < keys)) {
+    h.bias = BandBias(c, band, scores, before.all);
+  }
+  if (node.HasInput(10)) h.bias = Sum(c, h.bias, c.Input(10));
+  if (node.Int("smooth_softmax", 0) == 1) h.sink = c.Expand(c.Scalar(0, h.q), {heads});
+  if (node.HasInput(11)) h.sink = c.Input(11);
+  return c.Finish(JoinHeads(c, Attend(c, h)));
+}
+
 }  // namespace
 
 std::vector<OnnxRule> Attentions() {
   return {{"Attention", Attention},
           {"RotaryEmbedding", RotaryEmbedding},
           {"com.microsoft.Attention", FusedAttention},
+          {"com.microsoft.QAttention", QuantizedAttention},
+          {"com.microsoft.GroupQueryAttention", GroupQueryAttention},
           {"com.microsoft.MultiHeadAttention", MultiHeadAttention},
           {"com.microsoft.RotaryEmbedding", FusedRotaryEmbedding}};
 }

@@ -14,12 +14,7 @@ absl::Status ImportConcat(NodeImporter& node) {
   for (const ImportValue& input : inputs) {
     if (input->type.elements() > 0) parts.push_back(input);
   }
-  if (parts.empty() && !inputs[0]->value)
-    return absl::InvalidArgumentError("its result would be empty, which is not supported");
-  if (parts.empty()) {
-    node.Set(0, KnownValue(*inputs[0]->value, node.node().name));
-    return absl::OkStatus();
-  }
+  if (parts.empty()) parts = inputs;  // the result is empty too
   return node.Emit("concat", parts, {{"axis", axis}});
 }
 

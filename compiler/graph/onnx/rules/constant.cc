@@ -36,7 +36,7 @@ struct ToArray {
   absl::StatusOr<Array> operator()(const std::shared_ptr<const Array>& value) const { return *value; }
   absl::StatusOr<Array> operator()(const std::string&) const { return Refused("text"); }
   absl::StatusOr<Array> operator()(const std::vector<std::string>&) const { return Refused("text"); }
-  absl::StatusOr<Array> operator()(const OnnxOtherAttribute&) const { return Refused("a sparse tensor"); }
+  absl::StatusOr<Array> operator()(const OnnxOtherAttribute& other) const { return Refused(other.kind); }
   absl::StatusOr<Array> operator()(const OnnxAttributeReference&) const {
     return Refused("an attribute of no function");
   }

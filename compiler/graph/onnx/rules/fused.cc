@@ -46,6 +46,26 @@ absl::Status FusedMatMul(NodeImporter& node) {
   return c.Finish(alpha == 1 ? y : c.Mul(y, c.Scalar(alpha, y)));
 }
 
+// The activation behind a fused product; its numbers are in the order in which ONNX's operator has its attributes.
+ImportValue Activated(Composer& c, const ImportValue& y, const std::string& activation,
+                      const std::vector<double>& params) {
+  auto param = [&](size_t i, double fallback) { return i < params.size() ? params[i] : fallback; };
+  if (activation.empty()) return y;
+  if (activation == "Relu") return c.Op("relu", {y});
+  if (activation == "Sigmoid") return c.Op("sigmoid", {y});
+  if (activation == "Tanh") return c.Op("tanh", {y});
+  if (activation == "Softplus") return c.Op("softplus", {y});
+  if (activation == "Softsign") return c.Op("softsign", {y});
+  if (activation == "LeakyRelu") return c.Op("leaky_relu", {y}, {{"alpha", param(0, 0.01)}});
+  if (activation == "Elu") return c.Op("elu", {y}, {{"alpha", param(0, 1)}});
+  if (activation == "ThresholdedRelu") return c.Op("thresholded_relu", {y}, {{"alpha", param(0, 1)}});
+  if (activation == "Clip") return c.Op("clip", {y}, {{"min", param(0, -3.4e38)}, {"max", param(1, 3.4e38)}});
+  if (activation == "HardSigmoid")
+    return c.Op("hard_sigmoid", {y}, {{"alpha", param(0, 0.2)}, {"beta", param(1, 0.5)}});
+  c.Fail(absl::InvalidArgumentError(absl::StrCat("activation '", activation, "' is not known")));
+  return y;
+}
+
 // A convolution, a sum (input 3) and an activation.
 absl::Status FusedConv(NodeImporter& node) {
   Composer c(node);
@@ -59,20 +79,25 @@ absl::Status FusedConv(NodeImporter& node) {
   if (node.HasInput(2)) inputs.push_back(c.Input(2));
   ImportValue y = c.Op("conv2d", inputs, std::move(attributes));
   if (node.HasInput(3)) y = c.Add(y, c.Input(3));
-  std::string activation = node.String("activation", "");
+  const std::string activation = node.String("activation", "");
   ASSIGN_OR_RETURN(std::vector<double> params, node.Floats("activation_params"));
-  auto param = [&](size_t i, double fallback) { return i < params.size() ? params[i] : fallback; };
-  if (activation == "Relu") return c.Finish(c.Op("relu", {y}));
-  if (activation == "Sigmoid") return c.Finish(c.Op("sigmoid", {y}));
-  if (activation == "Tanh") return c.Finish(c.Op("tanh", {y}));
-  if (activation == "LeakyRelu") return c.Finish(c.Op("leaky_relu", {y}, {{"alpha", param(0, 0.01)}}));
-  if (activation == "Clip") return c.Finish(c.Op("clip", {y}, {{"min", param(0, -3.4e38)}, {"max", param(1, 3.4e38)}}));
-  if (activation == "HardSigmoid") {
-    return c.Finish(c.Op("hard_sigmoid", {y}, {{"alpha", param(0, 0.2)}, {"beta", param(1, 0.5)}}));
-  }
-  if (!activation.empty())
-    return absl::InvalidArgumentError(absl::StrCat("activation '", activation, "' is not known"));
-  return c.Finish(y);
+  return c.Finish(Activated(c, y, activation, params));
+}
+
+// Gemm and an activation.
+absl::Status FusedGemm(NodeImporter& node) {
+  Composer c(node);
+  std::vector<ImportValue> inputs = {c.Input(0), c.Input(1)};
+  if (node.HasInput(2)) inputs.push_back(c.Input(2));
+  ImportValue y = c.Op("gemm", inputs,
+                       {{"trans_a", node.Int("transA", 0)},
+                        {"trans_b", node.Int("transB", 0)},
+                        {"alpha", node.Float("alpha", 1)},
+                        {"beta", node.Float("beta", 1)}});
+  std::vector<double> params;
+  for (const char* name : {"activation_alpha", "activation_beta", "activation_gamma"})
+    if (node.Has(name)) params.push_back(node.Float(name, 0));
+  return c.Finish(Activated(c, y, node.String("activation", ""), params));
 }
 
 // Embeddings of words, places and segments, added up and normalised. Result 1 says how many words each sequence has,
@@ -169,6 +194,54 @@ absl::Status MatMulNBits(NodeImporter& node) {
   return c.Finish(y);
 }
 
+// A constant of bytes as numbers of a few bits, `count` a row; one of a type of few bits is that already.
+absl::StatusOr<ImportValue> UnpackedRows(Composer& c, const ImportValue& packed, int64_t bits, int64_t count) {
+  if (packed->type.dtype != DType::kUint8 || !packed->narrow.empty() || bits == 8) return packed;
+  Ints shape = packed->type.shape;
+  if (!packed->value || shape.back() != (count * bits + 7) / 8)
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed numbers of ", packed->type.ToString(), " are not constants or not ", count, " a row"));
+  shape.back() = count;
+  return c.Reshape(
+      c.Constant(Unpacked(*packed->value, packed->type.elements() / packed->type.shape.back(), bits, count)), shape);
+}
+
+// Rows of a table of few bits, which are in blocks with a scale, and a zero point, of their own.
+absl::Status GatherBlockQuantized(NodeImporter& node) {
+  Composer c(node);
+  ImportValue packed = c.Input(0), indices = c.Input(1), scales = c.Input(2), zeros;
+  const int64_t bits = node.Int("bits", 4), block = node.Int("block_size", 128);
+  RETURN_IF_ERROR(c.status());
+  const int64_t rank = RankOf(packed), gathered = c.Axis(node.Int("gather_axis", 0), packed),
+                axis = c.Axis(node.Int("quantize_axis", 1), packed);
+  RETURN_IF_ERROR(c.status());
+  const bool bytes = packed->type.dtype == DType::kUint8 && packed->narrow.empty();
+  if ((bits != 4 && bits != 8) || block < 1 || gathered == axis || axis != rank - 1 || RankOf(scales) != rank) {
+    return absl::InvalidArgumentError(absl::StrCat("bits=", bits, ", block_size=", block, " and scales of ",
+                                                   scales->type.ToString(), " for rows of ", packed->type.ToString(),
+                                                   " are not supported: 4 or 8 bits in blocks of the last axis are"));
+  }
+  const int64_t count = packed->type.shape[axis] * (bytes ? 8 / bits : 1), blocks = scales->type.shape[axis];
+  if (blocks != (count + block - 1) / block)
+    return absl::InvalidArgumentError(
+        absl::StrCat(blocks, " scales do not fit ", count, " numbers in blocks of ", block));
+  ASSIGN_OR_RETURN(const ImportValue table, UnpackedRows(c, packed, bits, count));
+  if (node.HasInput(3)) {
+    ASSIGN_OR_RETURN(zeros, UnpackedRows(c, c.Input(3), bits, blocks));
+  }
+  const DType type = scales->type.dtype;
+  const auto rows = [&](const ImportValue& x) { return c.Op("gather", {x, indices}, {{"axis", gathered}}); };
+  Ints owner;  // the block of each number of a row
+  for (int64_t i = 0; i < count; ++i) owner.push_back(i / block);
+  const int64_t last = axis + RankOf(indices) - 1;
+  const auto spread = [&](const ImportValue& x) {
+    return c.Op("gather", {rows(x), c.Indices(owner)}, {{"axis", last}});
+  };
+  ImportValue zero =
+      zeros ? spread(c.Cast(zeros, type)) : c.Scalar(bytes ? static_cast<double>(1 << (bits - 1)) : 0, type);
+  return c.Finish(c.Mul(c.Sub(c.Cast(rows(table), type), zero), spread(scales)));
+}
+
 }  // namespace
 
 std::vector<OnnxRule> Fused() {
@@ -178,7 +251,9 @@ std::vector<OnnxRule> Fused() {
           {"com.microsoft.QuickGelu", QuickGelu},
           {"com.microsoft.FusedMatMul", FusedMatMul},
           {"com.microsoft.FusedConv", FusedConv},
+          {"com.microsoft.FusedGemm", FusedGemm},
           {"com.microsoft.EmbedLayerNormalization", EmbedLayerNormalization},
+          {"com.microsoft.GatherBlockQuantized", GatherBlockQuantized},
           {"com.microsoft.MatMulNBits", MatMulNBits}};
 }
 

@@ -136,21 +136,6 @@ absl::Status DynamicQuantizeLinear(NodeImporter& node) {
   return c.status();
 }
 
-// A list of zero points is one for each extent of `axis`.
-ImportValue Centred(Composer& c, const ImportValue& q, ImportValue zero, int64_t axis) {
-  ImportValue wide = c.Cast(q, DType::kInt32);
-  if (!zero) return wide;
-  zero = c.Cast(zero, DType::kInt32);
-  if (RankOf(zero) == 1 && zero->type.elements() > 1) {
-    Ints shape(RankOf(q), 1);
-    shape[axis < 0 ? axis + RankOf(q) : axis] = zero->type.elements();
-    zero = c.Reshape(zero, shape);
-  } else if (zero->type.elements() == 1) {
-    zero = c.Reshape(zero, {});
-  }
-  return c.Sub(wide, zero);
-}
-
 // q - zero point as int32.
 ImportValue Centred(NodeImporter& node, Composer& c, const ImportValue& q, int zero_input, int64_t axis) {
   return Centred(c, q, node.HasInput(zero_input) ? c.Input(zero_input) : nullptr, axis);
@@ -358,6 +343,20 @@ absl::Status MatMulIntegerToFloat(NodeImporter& node) {
 }
 
 }  // namespace
+
+ImportValue Centred(Composer& c, const ImportValue& q, ImportValue zero, int64_t axis) {
+  ImportValue wide = c.Cast(q, DType::kInt32);
+  if (!zero) return wide;
+  zero = c.Cast(zero, DType::kInt32);
+  if (RankOf(zero) == 1 && zero->type.elements() > 1) {
+    Ints shape(RankOf(q), 1);
+    shape[axis < 0 ? axis + RankOf(q) : axis] = zero->type.elements();
+    zero = c.Reshape(zero, shape);
+  } else if (zero->type.elements() == 1) {
+    zero = c.Reshape(zero, {});
+  }
+  return c.Sub(wide, zero);
+}
 
 ImportValue DynamicProduct(Composer& c, const ImportValue& x, const ImportValue& weights, const ImportValue& scale,
                            const ImportValue& zero_point) {

@@ -5,6 +5,9 @@
 
 namespace diapason::onnx_rules {
 
+// q - `zero`, its zero point, as int32. A list of zero points is one for each extent of `axis`; null means 0.
+ImportValue Centred(Composer& c, const ImportValue& q, ImportValue zero, int64_t axis);
+
 // The matrix product of a float32 tensor x and quantized weights, in float32: x is quantized to uint8 by the range of
 // its values, as ONNX's DynamicQuantizeLinear does, the product is one of integers, and both scales multiply its
 // result. `weights` is int8 or uint8 of shape (depth, columns); `scale` has one element, or one for each column;
