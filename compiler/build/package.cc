@@ -410,8 +410,8 @@ absl::Status PackageRunner::Loader::LoadFrom(const PlanParts& parts) {
 
 // Some rounds of both plans in turns, each long enough to be told apart.
 absl::StatusOr<bool> PackageRunner::Loader::IsFaster(Plan& plan) const {
-  constexpr int kRounds = 7;
-  constexpr double kRoundSeconds = 2e-3, kWorthwhile = 0.995;
+  constexpr int kRounds = 5;
+  constexpr double kRoundSeconds = 1e-3, kWorthwhile = 0.995;
   Timing now, other;
   int64_t times = 1;
   for (int round = -1; round < kRounds; ++round) {
