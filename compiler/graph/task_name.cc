@@ -62,6 +62,15 @@ std::string AnchorName(const Network& network, const Node& node) {
   return absl::StrCat(node.op, "_", ShapeText(x));
 }
 
+// Operator `n` in the name of a group. A transposition of an NCHW image in front of the anchor is "nchw", since
+// "transpose_conv2d" would read as a transposed convolution.
+std::string NameInGroup(const Network& network, int n, int anchor) {
+  const Node& node = network.nodes[n];
+  const bool image = anchor >= 0 && node.op == "transpose" && node.output == network.nodes[anchor].inputs[0] &&
+                     node.attributes.Ints("perm", {}) == std::vector<int64_t>{0, 2, 3, 1};
+  return image ? "nchw" : node.op;
+}
+
 // The shape of the scores, the sizes of keys and values, and what else there is but moved data and the softmax.
 std::string AttentionName(const Network& network, const std::vector<int>& nodes, int scores, int anchor) {
   const Node &first = network.nodes[scores], &last = network.nodes[anchor];
@@ -104,7 +113,7 @@ std::string TaskName(const Network& network, const std::vector<int>& nodes, int 
       continue;
     }
     std::string& text = n < anchor ? before : name;
-    absl::StrAppend(&text, text.empty() ? "" : "_", network.nodes[n].op);
+    absl::StrAppend(&text, text.empty() ? "" : "_", NameInGroup(network, n, anchor));
   }
   if (!before.empty()) name = absl::StrCat(before, "_", name);
   if (more > 0) absl::StrAppend(&name, "_", more, "_more");

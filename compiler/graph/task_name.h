@@ -9,8 +9,9 @@
 namespace diapason {
 
 // "conv2d_3x3_s1_56x56x64_64_bias_add_relu": the anchor with its window, the shape of its input (the batch only if it
-// is not 1), its output channels, and the operators behind it. For a group without anchor the operators in order, then
-// the shape. Narrow floats are named, float32 is not.
+// is not 1), its output channels, and the operators after it. Operators before the anchor come first; "nchw" among them
+// means that the anchor reads an NCHW image. For a group without an anchor: the operators in order, then the shape.
+// Narrow floats are named, float32 is not.
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor);
 
 // Of a copy of a tensor: "copy_56x56x64".

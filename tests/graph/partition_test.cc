@@ -241,8 +241,7 @@ TEST(Partition, TheFirstConvolutionReadsItsImageInTheModelsLayout) {
   Network before = LoadModel("conv2d", options).value();
   options.layout = Layout::kNHWC;
   Network after = Optimize(before, options).value();
-  EXPECT_EQ(TaskNames(PartitionOf(after)),
-            (std::vector<std::string>{"transpose_conv2d_3x3_s1_6x5x3_2", "transpose_2x6x5"}));
+  EXPECT_EQ(TaskNames(PartitionOf(after)), (std::vector<std::string>{"nchw_conv2d_3x3_s1_6x5x3_2", "transpose_2x6x5"}));
   ExpectSameResults(before, after);
 }
 

@@ -20,10 +20,12 @@ if [[ ! -e $folder/made-for.txt || $(<"$folder/made-for.txt") != "$made_for" ]];
   free_gib=$(($(df --output=avail -B1G "$(dirname "$folder")" | tail -n 1)))
   ((free_gib >= 12)) || cannot_run "PyTorch needs 12 GiB of free disk for a moment, and there are $free_gib"
   "$python" -m venv "$folder" || exit 1
-  if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --retries 5 --no-cache-dir -r "$requirements"; then
+  # Not compiled: of some ten thousand modules the tests import a fraction, which is compiled then.
+  if ! "$folder/bin/pip" install --quiet --disable-pip-version-check --retries 5 --no-cache-dir --no-compile -r "$requirements"; then
     rm -rf "$folder"
     cannot_run "PyTorch could not be fetched from PyPI (see above)"
   fi
   echo "$made_for" >"$folder/made-for.txt"
 fi
-exec "$folder/bin/python" -B -m pytest -q -p no:cacheprovider "$@"
+export PYTHONPYCACHEPREFIX=$folder/pycache  # nothing is written beside the sources
+exec "$folder/bin/python" -m pytest -q -p no:cacheprovider "$@"
