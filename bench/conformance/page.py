@@ -44,7 +44,7 @@ of the window). A slope of PRelu that is NaN or infinite changes negative elemen
 
 **Regions and determinants.** RoiAlign with sampling_ratio=0 takes as many samples as a region is large, which only a run shows. The mean
 is computed from the share of each row and column of the image in each bin, by two reductions over whole rows and columns, which takes longer the larger the image
-is: with a sampling_ratio of its own, a model is faster. Mode max needs one. Det takes matrices of up to 64 rows, by elimination with the largest pivot of each column.
+is: with a sampling_ratio of its own, a model is faster. Det takes matrices of up to 64 rows, by elimination with the largest pivot of each column.
 
 **Control flow.** The condition of an `If`, and the number of steps or the condition of a `Loop`, must be known once shapes are fixed. Loops of up to 1,024 steps
 (20,000 nodes in total) are unrolled. Functions of a model are inlined. Sequences (of up to 1,024 tensors) and optional values may be used inside of a model, where

@@ -1,6 +1,7 @@
 #include "scheduler/sketch/sketch_space.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "base/check.h"
@@ -266,9 +267,19 @@ Schedule SketchSpace::Instantiate(absl::Span<const int32_t> configuration) const
   return schedule;
 }
 
+std::vector<int32_t> SketchSpace::Default() const { return has_default_ ? default_ : Climbed(); }
+
+double SketchSpace::FindDefault(bool climb) {
+  default_ = climb ? Climbed() : Start();
+  has_default_ = true;
+  Metrics metrics;
+  Evaluate(default_, &metrics);
+  return metrics.legal ? metrics.seconds : std::numeric_limits<double>::infinity();
+}
+
 // The prior, if a rule declared one; else the preferred values, clamped, and from there a short climb on the analytic
 // estimate. Deterministic.
-std::vector<int32_t> SketchSpace::Default() const {
+std::vector<int32_t> SketchSpace::Climbed() const {
   std::vector<int32_t> best = Start();
   if (has_prior()) return best;
   Metrics metrics;

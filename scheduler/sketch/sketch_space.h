@@ -26,6 +26,9 @@ class SketchSpace : public Space {
   void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const override;
   Schedule Instantiate(absl::Span<const int32_t> configuration) const override;
   std::vector<int32_t> Default() const override;
+  // Looks for the default configuration once, before the space is shared: Default() then returns it at once. Without
+  // `climb` it is where the climb would start. Returns its estimate in seconds; infinity if it is not legal.
+  double FindDefault(bool climb);
   std::vector<std::vector<int32_t>> Priors() const override;
 
   const Skeleton& skeleton() const { return *skeleton_; }
@@ -40,6 +43,7 @@ class SketchSpace : public Space {
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const;
   bool PaddingsOk(int parameter, absl::Span<const int32_t> configuration) const;
   std::vector<int32_t> Start() const;
+  std::vector<int32_t> Climbed() const;
   void ClimbFrom(double seconds, std::vector<int32_t>* best) const;
   bool has_prior() const;
   int KeepMost(int first, absl::Span<const int32_t> configuration, absl::Span<int32_t> trial) const;
@@ -54,6 +58,8 @@ class SketchSpace : public Space {
   std::vector<uint8_t> uneven_;               // by parameter: the limits are not monotone in it
   std::vector<Kernels> kernels_of_;           // by parameter: those whose limits depend on it
   Kernels all_kernels_ = 0;
+  std::vector<int32_t> default_;  // where FindDefault was called
+  bool has_default_ = false;
   std::unique_ptr<Skeleton> skeleton_;
   std::unique_ptr<MetricsModel> model_;
 };

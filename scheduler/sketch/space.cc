@@ -1,10 +1,12 @@
 #include "scheduler/space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -37,20 +39,34 @@ bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft
 
 using Spaces = std::vector<std::unique_ptr<Space>>;
 
+// A climb of a task with several tiled stages takes a tenth of a second, and such a task has a sketch for each
+// combination of theirs (256 for regions of interest): where there are many, only those that start best climb.
+constexpr size_t kManySketches = 48, kMostClimbs = 16;
+
 // The sketches of a rewrite, or those that `wanted` takes, as far as the device has any candidate.
 absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const DagRewrite& rewrite, const SketchContext& context,
                                   const SketchRules& rules, const std::function<bool(const Draft&)>& wanted) {
-  Spaces spaces;
+  std::vector<std::unique_ptr<SketchSpace>> sketches;
   ASSIGN_OR_RETURN(const ComputeDag rewritten, ApplyRewrite(dag, rewrite));
   ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(rewritten, context, rules));
   for (const Draft& draft : drafts) {
     if (wanted && !wanted(draft)) continue;
-    auto space = std::make_unique<SketchSpace>(absl::StrCat(rewrite.ToString(), "/", draft.name()), rewrite, draft);
-    // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
-    Metrics metrics;
-    space->Evaluate(space->Default(), &metrics);
-    if (metrics.legal) spaces.push_back(std::move(space));
+    const std::string name = absl::StrCat(rewrite.ToString(), "/", draft.name());
+    sketches.push_back(std::make_unique<SketchSpace>(name, rewrite, draft));
   }
+  std::vector<std::pair<double, size_t>> estimates;
+  for (size_t i = 0; i < sketches.size(); ++i)
+    estimates.push_back({sketches[i]->FindDefault(sketches.size() <= kManySketches), i});
+  if (sketches.size() > kManySketches) {
+    std::vector<std::pair<double, size_t>> order = estimates;
+    std::partial_sort(order.begin(), order.begin() + kMostClimbs, order.end());
+    for (size_t k = 0; k < kMostClimbs; ++k)
+      estimates[order[k].second].first = sketches[order[k].second]->FindDefault(true);
+  }
+  Spaces spaces;
+  // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
+  for (const auto& [seconds, i] : estimates)
+    if (std::isfinite(seconds)) spaces.push_back(std::move(sketches[i]));
   return spaces;
 }
 

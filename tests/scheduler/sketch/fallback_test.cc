@@ -28,6 +28,33 @@ TEST(Fallback, IsNoRewriteThatLosesDigits) {
   EXPECT_EQ(task->DefaultSchedule().rewrite.ToString(), "winograd(2)");
 }
 
+// Stages that are tiled each in several ways have a sketch for each combination; only some of them are climbed from.
+TEST(Fallback, OfManySketchesIsTheOneWithTheLeastEstimate) {
+  DagBuilder b;
+  int x = b.Placeholder("x", {48, 64});
+  for (int i = 0; i < 4; ++i) {
+    const int left = x, weight = b.Placeholder("w", {64, 64});
+    x = b.Reduce("product", {48, 64}, {64}, Combiner::kSum, [&](const auto& at, const auto& r) {
+      return Mul(b.At(left, {at[0], r[0]}), b.At(weight, {r[0], at[1]}));
+    });
+  }
+  const ComputeDag dag = b.Build({x}).value();
+  const Target target = Target::Parse("cpu -num-cores=2").value();
+  const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+  ASSERT_GT(task->size(), 48);
+  double least = INFINITY;
+  std::string best;
+  for (int i = 0; i < task->size(); ++i) {
+    Metrics metrics;
+    task->space(i).Evaluate(task->space(i).Default(), &metrics);
+    EXPECT_TRUE(metrics.legal) << task->space(i).name();
+    if (metrics.seconds >= least) continue;
+    least = metrics.seconds;
+    best = task->space(i).name();
+  }
+  EXPECT_EQ(task->DefaultSchedule().sketch, best);
+}
+
 bool HasVectorLoop(const Stmt& stmt) {
   if (stmt == nullptr) return false;
   if (stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kVectorize && stmt->extent > 1) return true;

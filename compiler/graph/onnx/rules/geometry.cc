@@ -70,12 +70,6 @@ absl::Status RoiAlign(NodeImporter& node) {
   const std::string transformation =
       node.opset() < 16 ? "output_half_pixel" : node.String("coordinate_transformation_mode", "half_pixel");
   const std::string mode = node.String("mode", "avg");
-  if (samples == 0 && mode == "max") {
-    return absl::InvalidArgumentError(
-        "sampling_ratio=0 takes as many samples as a region is large, which is known only when the network runs: mode "
-        "avg "
-        "supports that, mode max does not");
-  }
   if (samples < 0 || samples > 64)
     return absl::InvalidArgumentError(absl::StrCat("sampling_ratio cannot be ", samples));
   if (mode != "avg" && mode != "max")
