@@ -41,7 +41,7 @@ using Spaces = std::vector<std::unique_ptr<Space>>;
 
 // A climb of a task with several tiled stages takes a tenth of a second, and such a task has a sketch for each
 // combination of theirs (256 for regions of interest): where there are many, only those that start best climb.
-constexpr size_t kManySketches = 48, kMostClimbs = 16;
+constexpr size_t kManySketches = 96, kMostClimbs = 16;
 
 // The sketches of a rewrite, or those that `wanted` takes, as far as the device has any candidate.
 absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const DagRewrite& rewrite, const SketchContext& context,

@@ -41,7 +41,7 @@ TEST(Fallback, OfManySketchesIsTheOneWithTheLeastEstimate) {
   const ComputeDag dag = b.Build({x}).value();
   const Target target = Target::Parse("cpu -num-cores=2").value();
   const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
-  ASSERT_GT(task->size(), 48);
+  ASSERT_GT(task->size(), 96);
   double least = INFINITY;
   std::string best;
   for (int i = 0; i < task->size(); ++i) {
