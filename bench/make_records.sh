@@ -19,7 +19,7 @@ networks=() flags=() shipped=(--no-shipped-records)
 while (($# > 0)); do
   case $1 in
     --target | --dtype | --seconds | --history)
-      (($# > 1)) || { echo "bench/make_records.sh: $1 needs a value behind it" >&2; exit 2; }
+      (($# > 1)) || { echo "bench/make_records.sh: $1 needs a value" >&2; exit 2; }
       printf -v "${1#--}" '%s' "$2"
       shift 2
       ;;

@@ -16,7 +16,7 @@ networks=()
 while (($# > 0)); do
   case $1 in
     --target | --dtype | --seconds)
-      (($# > 1)) || { echo "bench/shipped_records.sh: $1 needs a value behind it" >&2; exit 2; }
+      (($# > 1)) || { echo "bench/shipped_records.sh: $1 needs a value" >&2; exit 2; }
       printf -v "${1#--}" '%s' "$2"
       shift 2
       ;;

@@ -18,7 +18,7 @@ while (($# > 0)); do
   case $1 in
     --seconds | --target | --model | --out)
       if (($# < 2)); then
-        echo "deploy/quickstart.sh: $1 needs a value behind it" >&2
+        echo "deploy/quickstart.sh: $1 needs a value" >&2
         exit 2
       fi
       printf -v "${1#--}" '%s' "$2"

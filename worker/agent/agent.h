@@ -39,7 +39,7 @@ class WorkerAgent {
   WorkerAgent(const WorkerAgent&) = delete;
   WorkerAgent& operator=(const WorkerAgent&) = delete;
 
-  // Waits until the tracker has taken the worker in. DeadlineExceeded with the last reason; at once,
+  // Waits until the tracker has accepted the worker. DeadlineExceeded with the last reason; at once,
   // FailedPrecondition, InvalidArgument or AlreadyExists when it refuses.
   absl::Status WaitUntilRegistered(double timeout_seconds);
   // Takes no more leases and waits until those held are reported, at most so long.
