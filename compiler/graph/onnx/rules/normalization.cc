@@ -21,14 +21,16 @@ ImportValue OfChannels(Composer& c, const ImportValue& parameter, int64_t rank) 
   return c.Reshape(parameter, shape);
 }
 
+constexpr double kEpsilon = 1e-5;  // of LayerNormalization and RMSNormalization, where the model gives none
+
 ImportValue Normalized(Composer& c, const ImportValue& x, int64_t axis, double epsilon, bool centred) {
   return c.Op(centred ? "layer_norm" : "rms_norm", {x}, {{"axis", axis}, {"epsilon", epsilon}});
 }
 
 // Further results, float32 unless stash_type is 16 (bfloat16): mean and 1 / standard deviation, or, not centred,
 // 1 / root mean square alone.
-void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& input, int64_t axis, double epsilon,
-                   bool centred) {
+void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& input, int64_t axis, bool centred) {
+  const double epsilon = node.Float("epsilon", kEpsilon);
   const int64_t stash = node.Int("stash_type", 1);
   const int inverse_at = centred ? 2 : 1;
   if (!node.IsRead(1) && !node.IsRead(inverse_at)) return;
@@ -57,10 +59,10 @@ absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
   Composer c(node);
   ImportValue x = c.Input(0), scale = Parameter(c, 1, x);
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
-  double epsilon = node.Float("epsilon", 1e-5);
+  double epsilon = node.Float("epsilon", kEpsilon);
   ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
   if (node.HasInput(2)) y = c.Add(y, Parameter(c, 2, x));
-  SetStatistics(node, c, x, axis, epsilon, centred);
+  SetStatistics(node, c, x, axis, centred);
   return c.Finish(y);
 }
 absl::Status LayerNormalization(NodeImporter& node) { return ImportLayerNorm(node, true); }
