@@ -54,7 +54,11 @@ void ExplainOutcome(const TuningRecord& record, double flops, Explanation* e) {
 
 absl::StatusOr<Explanation> ExplainRecord(const std::string& path, int64_t id) {
   ASSIGN_OR_RETURN(const auto history, ::diapason::History::Open(path, HistoryMode::kReadOnly));
-  ASSIGN_OR_RETURN(const TuningRecord record, history->Get(id));
+  return ExplainRecordOf(*history, id);
+}
+
+absl::StatusOr<Explanation> ExplainRecordOf(::diapason::History& history, int64_t id) {
+  ASSIGN_OR_RETURN(const TuningRecord record, history.Get(id));
   ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(record.workload));
   ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
   ASSIGN_OR_RETURN(const Target target, Target::Parse(record.target));
@@ -73,7 +77,7 @@ absl::StatusOr<Explanation> ExplainRecord(const std::string& path, int64_t id) {
   const auto spaces = TaskSpace::Create(dag, target, facts);
   const Space* space = spaces.ok() ? SpaceOf(**spaces, schedule, record) : nullptr;
   ExplainSchedule({dag, schedule, target, facts, space}, &e);
-  ASSIGN_OR_RETURN(e.shares, SharesOf(*history, record));
+  ASSIGN_OR_RETURN(e.shares, SharesOf(history, record));
   return e;
 }
 

@@ -1,6 +1,9 @@
 // The parts of an explanation that records and candidates of tasks have in common.
 #pragma once
 
+#include <cstdint>
+
+#include "absl/status/statusor.h"
 #include "compiler/runtime/device.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
@@ -8,7 +11,11 @@
 #include "diapason/explain.h"
 #include "scheduler/space.h"
 
-namespace diapason::api {
+namespace diapason {
+
+class History;
+
+namespace api {
 
 // What is explained: a schedule of a task.
 struct ExplainedSchedule {
@@ -22,4 +29,8 @@ struct ExplainedSchedule {
 // Sets what follows from the schedule alone: algorithm, sketch, configuration, readable forms, estimate and features.
 void ExplainSchedule(const ExplainedSchedule& of, Explanation* explanation);
 
-}  // namespace diapason::api
+// ExplainRecord (explain.h) of a history that is open.
+absl::StatusOr<Explanation> ExplainRecordOf(::diapason::History& history, int64_t record);
+
+}  // namespace api
+}  // namespace diapason

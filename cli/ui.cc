@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/explanation.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/command.h"
@@ -79,7 +80,7 @@ absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
   Json records = Json::object();
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, RecordsToExplain(feed->history(), flags.details));
   for (int64_t id : ids) {
-    const absl::StatusOr<api::Explanation> explained = api::ExplainRecord(flags.history, id);
+    const absl::StatusOr<api::Explanation> explained = api::ExplainRecordOf(feed->history(), id);
     if (explained.ok()) {
       records[absl::StrCat(id)] = ExplanationJson(*explained);
     } else {
