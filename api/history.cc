@@ -70,6 +70,11 @@ absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query) {
   return filter;
 }
 
+absl::Status CheckKeep(int64_t keep) {
+  if (keep >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the best ", keep, " records are to be kept; keep 1 or more"));
+}
+
 namespace {
 
 absl::Status CheckTop(int64_t top) {

@@ -67,8 +67,7 @@ absl::StatusOr<CopiedRecords> CopyHistory(const std::string& from, const std::st
 }
 
 absl::StatusOr<PrunedRecords> PruneHistory(const std::string& path, int64_t keep, const std::string& out) {
-  if (keep < 1)
-    return absl::InvalidArgumentError(absl::StrCat("the best ", keep, " records are to be kept; keep 1 or more"));
+  RETURN_IF_ERROR(CheckKeep(keep));
   ASSIGN_OR_RETURN(const auto history, ::diapason::History::Open(path, HistoryMode::kReadWrite));
   ASSIGN_OR_RETURN(const PruneReport report, ::diapason::PruneHistory(*history, keep, out));
   return PrunedRecords{report.kept, report.dropped, report.bytes_before, report.bytes_after};

@@ -17,5 +17,7 @@ Record RecordOf(const TuningRecord& record);
 void RankByShare(const std::map<std::string, double>& counts, std::vector<Record>& records);
 // InvalidArgument when the target does not parse.
 absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query);
+// InvalidArgument where fewer than one of the best records are to be kept.
+absl::Status CheckKeep(int64_t keep);
 
 }  // namespace diapason::api

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "api/compiler_hooks.h"
 #include "api/import.h"
+#include "api/record.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "compiler/lower/lower.h"
@@ -27,7 +28,6 @@
 #include "db/prune.h"
 #include "diapason/records.h"
 #include "service/record_collection.h"
-#include "service/tune_spec.h"
 #include "worker/process/scratch.h"
 
 namespace diapason::api {
@@ -95,12 +95,6 @@ std::vector<RecordGroup> GroupsOf(const std::string& file, const RecordCollectio
 // Whether a target's text begins as the flag says: "cuda" matches "cuda -arch=sm_90" too.
 bool Matches(const std::string& target, const std::string& wanted) {
   return wanted.empty() || target == wanted || target.rfind(wanted + " ", 0) == 0;
-}
-
-absl::StatusOr<std::string> Canonical(const std::string& target) {
-  if (target.empty()) return target;
-  ASSIGN_OR_RETURN(const Target parsed, Target::Parse(target));
-  return parsed.ToString();
 }
 
 // What the lowering says of a record's schedule; it was replayed before.
@@ -193,8 +187,7 @@ absl::Status TakeBest(const RecordsToAdd& options, const std::string& folder, Ke
   if (networks.empty()) networks.emplace_back();
   for (const std::string& network : networks) {
     ExportOptions how;
-    ASSIGN_OR_RETURN(how.filter.target, Canonical(options.target));
-    if (!network.empty()) how.filter.network = NetworkName(network);
+    ASSIGN_OR_RETURN(how.filter, FilterOf({options.target, "", "", network}));
     std::stringstream lines;
     ASSIGN_OR_RETURN(const ExportReport report, ExportJson(*few, lines, how));
     if (report.records == 0 && !network.empty())
@@ -208,13 +201,13 @@ absl::Status TakeBest(const RecordsToAdd& options, const std::string& folder, Ke
 }  // namespace
 
 absl::StatusOr<std::vector<RecordGroup>> ListRecords(const std::vector<std::string>& files, const std::string& target) {
-  ASSIGN_OR_RETURN(const std::string wanted, Canonical(target));
+  ASSIGN_OR_RETURN(const RecordFilter wanted, FilterOf({target, "", "", ""}));
   ASSIGN_OR_RETURN(const std::vector<std::string> all, FilesOrShipped(files));
   std::vector<RecordGroup> groups;
   for (const std::string& file : all) {
     ASSIGN_OR_RETURN(const RecordCollection records, ReadFile(file));
     for (RecordGroup& group : GroupsOf(file, records))
-      if (Matches(group.target, wanted)) groups.push_back(std::move(group));
+      if (Matches(group.target, wanted.target)) groups.push_back(std::move(group));
   }
   return groups;
 }
@@ -241,9 +234,7 @@ absl::StatusOr<RecordProblems> CheckRecords(const std::vector<std::string>& file
 }
 
 absl::StatusOr<AddedRecords> AddRecords(const RecordsToAdd& options) {
-  if (options.keep < 1)
-    return absl::InvalidArgumentError(
-        absl::StrCat("the best ", options.keep, " records are to be kept; keep 1 or more"));
+  RETURN_IF_ERROR(CheckKeep(options.keep));
   KeptRecords kept;
   if (std::ifstream in(options.out, std::ios::binary); in) RETURN_IF_ERROR(Take(in, options.out, kept));
   std::set<std::string> before;
