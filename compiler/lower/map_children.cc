@@ -31,19 +31,13 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kClusterBarrier: return MakeClusterBarrier();
     case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment: return MakeComment(s.text);
-    case StmtKind::kMma: {
-      std::vector<Expr> operands;
-      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeMma(s.tensor, s.factors, s.buffer, std::move(operands), s.from_zero);
-    }
+    case StmtKind::kMma: return MakeMma(s.tensor, s.factors, s.buffer, Mapped(s.operands, fn), s.from_zero);
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix({s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed});
     case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
     case StmtKind::kPack: return MakePack(s.buffer, fn(s.index), Mapped(s.operands, fn));
     case StmtKind::kFactorParts: return MakeFactorParts(s.part, s.buffer, fn(s.index), s.extent, fn(s.value));
-    case StmtKind::kGroupMma: {
-      std::vector<Expr> operands;
-      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
+    case StmtKind::kGroupMma:
       return MakeGroupMma({.tensor = s.tensor,
                            .factors = s.factors,
                            .buffer = s.buffer,
@@ -51,10 +45,9 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
                            .index = s.sums.empty() ? fn(s.index) : nullptr,
                            .columns = s.extent,
                            .from_zero = s.from_zero,
-                           .operands = std::move(operands),
+                           .operands = Mapped(s.operands, fn),
                            .column_matrices = s.columns,
                            .row_matrices = s.rows});
-    }
     case StmtKind::kGroupSync:
       return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));
     case StmtKind::kBulkCopy:
