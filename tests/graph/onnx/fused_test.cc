@@ -17,20 +17,6 @@ using NodeAttributes = std::vector<std::pair<std::string, OnnxValue>>;
 
 Array RandomFloats(Ints shape, uint64_t seed) { return RandomArray({DType::kFloat32, std::move(shape)}, seed); }
 
-Array RandomIntegers(DType dtype, Ints shape, uint64_t seed) {
-  WeightRandom random(seed);
-  Array array(dtype, std::move(shape));
-  for (int64_t i = 0, n = array.elements(); i < n; ++i)
-    array.set_int(i, static_cast<int64_t>(random.Next() % 256) - (dtype == DType::kInt8 ? 128 : 0));
-  return array;
-}
-
-Array OneInteger(DType dtype, int64_t value) {
-  Array array(dtype, {});
-  array.set_int(0, value);
-  return array;
-}
-
 ModelBuilder RuntimeModel() {
   ModelBuilder model(17);
   model.proto().add_opset_import()->set_domain("com.microsoft");

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "compiler/graph/network_builder.h"
 #include "compiler/graph/onnx/import.h"
 #include "onnx/onnx_pb.h"
 
@@ -185,6 +186,20 @@ ModelBuilder ExportNetwork(const Network& network) {
   for (const Node& node : network.nodes) ExportNode(network, node, model);
   for (int id : network.outputs) model.Output("t" + std::to_string(id));
   return model;
+}
+
+Array RandomIntegers(DType dtype, std::vector<int64_t> shape, uint64_t seed) {
+  WeightRandom random(seed);
+  Array array(dtype, std::move(shape));
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    array.set_int(i, static_cast<int64_t>(random.Next() % 256) - (dtype == DType::kInt8 ? 128 : 0));
+  return array;
+}
+
+Array OneInteger(DType dtype, int64_t value) {
+  Array array(dtype, {});
+  array.set_int(0, value);
+  return array;
 }
 
 Array IntList(const std::vector<int64_t>& values) {

@@ -50,6 +50,10 @@ class ModelBuilder {
 
 absl::StatusOr<Network> ImportBytes(const std::string& bytes, const ModelOptions& options = {});
 
+// Integers of 8 bits, all values equally often.
+Array RandomIntegers(DType dtype, std::vector<int64_t> shape, uint64_t seed);
+// A scalar.
+Array OneInteger(DType dtype, int64_t value);
 // A list of int64.
 Array IntList(const std::vector<int64_t>& values);
 // A bit of everything: attributes of all kinds, constants, shapes computed.

@@ -14,34 +14,20 @@
 namespace diapason {
 namespace {
 
-Array RandomBytes(DType dtype, Ints shape, uint64_t seed) {
-  WeightRandom random(seed);
-  Array array(dtype, std::move(shape));
-  for (int64_t i = 0, n = array.elements(); i < n; ++i)
-    array.set_int(i, static_cast<int64_t>(random.Next() % 256) - (dtype == DType::kInt8 ? 128 : 0));
-  return array;
-}
-
-Array Zero(DType dtype, int64_t value) {
-  Array zero(dtype, {});
-  zero.set_int(0, value);
-  return zero;
-}
-
 // What both ways of writing a model have in common: NAME_s and NAME_z are scale and zero point.
 ModelBuilder QuantisedBase() {
   ModelBuilder m(17);
   m.proto().add_opset_import()->set_domain("com.microsoft");
   m.proto().mutable_opset_import(m.proto().opset_import_size() - 1)->set_version(1);
   const auto scale = [&](const std::string& name, float s, int64_t zero) {
-    m.Initializer(name + "_s", Array::FromFloats({}, {s})).Initializer(name + "_z", Zero(DType::kUint8, zero));
+    m.Initializer(name + "_s", Array::FromFloats({}, {s})).Initializer(name + "_z", OneInteger(DType::kUint8, zero));
   };
   m.Input("x", {1, 6, 9, 9}, DType::kUint8);
   scale("x", 0.02f, 117);
   scale("c", 0.05f, 0);
   scale("d", 0.4f, 130);
   scale("y", 0.5f, 120);
-  m.Initializer("w", RandomBytes(DType::kInt8, {6, 6, 3, 3}, 1)).Initializer("w_z", Zero(DType::kInt8, 0));
+  m.Initializer("w", RandomIntegers(DType::kInt8, {6, 6, 3, 3}, 1)).Initializer("w_z", OneInteger(DType::kInt8, 0));
   m.Initializer("w_s", Array::FromFloats({6}, {0.01f, 0.02f, 0.015f, 0.005f, 0.01f, 0.03f}));
   Array zeros(DType::kInt8, {6}), bias(DType::kInt32, {6}), bias_scales(DType::kFloat32, {6});
   for (int i = 0; i < 6; ++i) {
@@ -49,9 +35,9 @@ ModelBuilder QuantisedBase() {
     bias_scales.set(i, 0.02f * std::vector<float>{0.01f, 0.02f, 0.015f, 0.005f, 0.01f, 0.03f}[i]);
   }
   m.Initializer("w_zs", zeros).Initializer("b", bias).Initializer("b_s", bias_scales);
-  m.Initializer("v", RandomBytes(DType::kInt8, {9, 9}, 2))
+  m.Initializer("v", RandomIntegers(DType::kInt8, {9, 9}, 2))
       .Initializer("v_s", Array::FromFloats({}, {0.01f}))
-      .Initializer("v_z", Zero(DType::kInt8, 3));
+      .Initializer("v_z", OneInteger(DType::kInt8, 3));
   return m;
 }
 
@@ -102,7 +88,7 @@ TEST(QuantisedModels, AreTheSameTasksHoweverTheyAreWritten) {
       EXPECT_EQ(b->tensor(node.output).type.dtype, DType::kInt32) << node.name;
     }
   }
-  const std::vector<Array> inputs = {RandomBytes(DType::kUint8, {1, 6, 9, 9}, 7)};
+  const std::vector<Array> inputs = {RandomIntegers(DType::kUint8, {1, 6, 9, 9}, 7)};
   const auto want = EvaluateNetwork(*linear, inputs), got = EvaluateNetwork(*b, inputs),
              as_floats = EvaluateNetwork(*pairs, inputs);
   ASSERT_TRUE(want.ok() && got.ok() && as_floats.ok());
@@ -162,7 +148,7 @@ TEST(QuantisedModels, OperatorsOfBytesAreThoseBetweenPairs) {
     const auto base = [&] {
       ModelBuilder m = QuantisedBase();
       m.Initializer("if", mask).Initializer("g", bias).Initializer("g_s", Array::FromFloats({}, {0.02f * 0.01f}));
-      m.Initializer("p_s", Array::FromFloats({}, {1.f / 256})).Initializer("p_z", Zero(DType::kUint8, 0));
+      m.Initializer("p_s", Array::FromFloats({}, {1.f / 256})).Initializer("p_z", OneInteger(DType::kUint8, 0));
       m.Initializer("flat", IntList({54, 9})).Node("Reshape", {"x", "flat"}, {"rows"});
       return m;
     };
@@ -177,7 +163,7 @@ TEST(QuantisedModels, OperatorsOfBytesAreThoseBetweenPairs) {
         .Output("y", DType::kUint8);
     const auto network = bytes.Import(), plain = pairs.Import();
     ASSERT_TRUE(network.ok() && plain.ok()) << network.status() << plain.status();
-    const std::vector<Array> inputs = {RandomBytes(DType::kUint8, {1, 6, 9, 9}, 7)};
+    const std::vector<Array> inputs = {RandomIntegers(DType::kUint8, {1, 6, 9, 9}, 7)};
     const auto got = EvaluateNetwork(*network, inputs), want = EvaluateNetwork(*plain, inputs);
     ASSERT_TRUE(got.ok() && want.ok()) << got.status() << want.status();
     ASSERT_EQ((*got)[0].shape, (*want)[0].shape);
@@ -194,7 +180,7 @@ TEST(QuantisedModels, OperatorsOfBytesAreThoseBetweenPairs) {
 TEST(QuantisedModels, ALstmOfQuantisedWeights) {
   const int64_t inputs = 5, hidden = 4, steps = 3, batch = 2;
   const Ints w_shape = {1, inputs, 4 * hidden}, r_shape = {1, hidden, 4 * hidden};
-  const Array w = RandomBytes(DType::kUint8, w_shape, 1), r = RandomBytes(DType::kInt8, r_shape, 2);
+  const Array w = RandomIntegers(DType::kUint8, w_shape, 1), r = RandomIntegers(DType::kInt8, r_shape, 2);
   const Array bias = RandomArray({DType::kFloat32, {1, 8 * hidden}}, 3);
   const auto turned = [&](const Array& q, double zero, double scale) {
     const int64_t depth = q.shape[1], columns = q.shape[2];
@@ -206,14 +192,14 @@ TEST(QuantisedModels, ALstmOfQuantisedWeights) {
   };
   ModelBuilder quantised(17), plain(17);
   quantised.Input("x", {steps, batch, inputs}).Initializer("w", w).Initializer("r", r).Initializer("b", bias);
-  quantised.Initializer("ws", Array::FromFloats({1}, {0.01f})).Initializer("wz", RandomBytes(DType::kUint8, {1}, 9));
+  quantised.Initializer("ws", Array::FromFloats({1}, {0.01f})).Initializer("wz", RandomIntegers(DType::kUint8, {1}, 9));
   quantised.Initializer("rs", Array::FromFloats({1}, {0.005f})).Initializer("rz", Array(DType::kInt8, {1}));
   quantised.Node("DynamicQuantizeLSTM", {"x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"}, {"y", "h"},
                  {{"hidden_size", hidden}});
   quantised.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   quantised.proto().add_opset_import()->set_domain("com.microsoft");
   quantised.proto().mutable_opset_import(1)->set_version(1);
-  const double zero = static_cast<double>(RandomBytes(DType::kUint8, {1}, 9).int_at(0));
+  const double zero = static_cast<double>(RandomIntegers(DType::kUint8, {1}, 9).int_at(0));
   plain.Input("x", {steps, batch, inputs})
       .Initializer("w", turned(w, zero, 0.01))
       .Initializer("r", turned(r, 0, 0.005))

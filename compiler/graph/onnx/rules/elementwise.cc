@@ -167,38 +167,23 @@ absl::Status ImportVariadic(NodeImporter& node) {
 
 // A power of an integer base, in float64. Library functions are off by some units in the last place (CUDA's pow by up
 // to two), so a result that close to an integer is one: the cast that follows truncates.
-absl::StatusOr<ImportValue> ExactIntegers(NodeImporter& node, const ImportValue& power) {
+ImportValue ExactIntegers(Composer& c, const ImportValue& power) {
   constexpr double kClose = 1e-12;  // relative
-  Array close(power->type.dtype, {});
-  close.set(0, kClose);
-  const ImportValue share = KnownValue(std::move(close), node.node().name);
-  ASSIGN_OR_RETURN(const ImportValue integer, node.Add("round", {power}));
-  ASSIGN_OR_RETURN(const ImportValue difference, node.Add("sub", {power, integer}));
-  ASSIGN_OR_RETURN(const ImportValue distance, node.Add("abs", {difference}));
-  ASSIGN_OR_RETURN(const ImportValue size, node.Add("abs", {integer}));
-  ASSIGN_OR_RETURN(const ImportValue allowed, node.Add("mul", {size, share}));
-  ASSIGN_OR_RETURN(const ImportValue is_close, node.Add("less_equal", {distance, allowed}));
-  return node.Add("where", {is_close, integer, power});
+  const ImportValue integer = c.Op("round", {power});
+  const ImportValue distance = c.Op("abs", {c.Sub(power, integer)});
+  const ImportValue allowed = c.Mul(c.Op("abs", {integer}), c.Scalar(kClose, integer));
+  return c.Op("where", {c.Op("less_equal", {distance, allowed}), integer, power});
 }
 
 // From opset 12 on base and exponent may have different types, integers too; the result has that of the base.
 absl::Status ImportPow(NodeImporter& node) {
-  ASSIGN_OR_RETURN(ImportValue base, node.Input(0));
-  ASSIGN_OR_RETURN(ImportValue exponent, node.Input(1));
-  DType type = base->type.dtype, work = IsFloat(type) ? type : DType::kFloat64;
-  auto cast = [&](const ImportValue& x, DType to) -> absl::StatusOr<ImportValue> {
-    if (x->type.dtype == to) return x;
-    return node.Add("cast", {x}, {{"to", NameOf(to)}});
-  };
-  ASSIGN_OR_RETURN(base, cast(base, work));
-  ASSIGN_OR_RETURN(exponent, cast(exponent, work));
-  ASSIGN_OR_RETURN(ImportValue power, node.Add("pow", {base, exponent}));
-  if (!IsFloat(type)) {
-    ASSIGN_OR_RETURN(power, ExactIntegers(node, power));
-  }
-  ASSIGN_OR_RETURN(power, cast(power, type));
-  node.Set(0, std::move(power));
-  return absl::OkStatus();
+  Composer c(node);
+  const ImportValue base = c.Input(0), exponent = c.Input(1);
+  RETURN_IF_ERROR(c.status());
+  const DType type = base->type.dtype, work = IsFloat(type) ? type : DType::kFloat64;
+  ImportValue power = c.Op("pow", {c.Cast(base, work), c.Cast(exponent, work)});
+  if (!IsFloat(type)) power = ExactIntegers(c, power);
+  return c.Finish(c.Cast(power, type));
 }
 
 // The slope counts for negative x alone, so that one of NaN or infinity changes no other.
