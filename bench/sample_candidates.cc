@@ -62,7 +62,7 @@ void SetPriority(bool real_time) {
 class TaskSampler {
  public:
   TaskSampler(Device& device, const Task& task, const Target& target)
-      : device_(device), task_(task), target_(target), facts_(ResolveFacts(target)), numbers_(device, 64 << 20) {}
+      : device_(device), task_(task), target_(target), facts_(ResolveFacts(target)), spare_buffers_(device, 64 << 20) {}
 
   absl::Status Run(int count) {
     ASSIGN_OR_RETURN(spaces_, TaskSpace::Create(task_.dag, target_, facts_));
@@ -163,7 +163,7 @@ class TaskSampler {
     TimingOptions options;
     options.repeat = 5;
     options.min_repeat_ms = 2;
-    options.small_numbers = &numbers_;
+    options.spare_buffers = &spare_buffers_;
     ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
     const double least = *std::min_element(timing.samples.begin(), timing.samples.end());
     candidate.seconds = candidate.seconds > 0 ? std::min(candidate.seconds, least) : least;
@@ -203,7 +203,7 @@ class TaskSampler {
   const Task& task_;
   const Target target_;
   const DeviceFacts facts_;
-  SmallNumbers numbers_;
+  SpareBuffers spare_buffers_;
   std::unique_ptr<TaskSpace> spaces_;
   std::vector<SampledCandidate> candidates_;
   std::set<std::pair<int, std::vector<int32_t>>> seen_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -14,10 +13,13 @@ namespace {
 // prologue. 0x3c3c3c3c is 0.0115 as float32, 0x3c3c is 1.06 as float16.
 constexpr uint8_t kSmallNumber = 0x3c;
 
+bool HasFloats(const ProgramBuffer& buffer) { return buffer.dtype == DType::kFloat32 || IsNarrowFloat(buffer.dtype); }
+
 bool IsConstant(const ProgramBuffer& buffer) {
-  const bool floats = buffer.dtype == DType::kFloat32 || IsNarrowFloat(buffer.dtype);
-  return floats && (buffer.role == BufferRole::kConstant || buffer.role == BufferRole::kPrepared);
+  return buffer.role == BufferRole::kConstant || buffer.role == BufferRole::kPrepared;
 }
+
+bool IsFloatConstant(const ProgramBuffer& buffer) { return HasFloats(buffer) && IsConstant(buffer); }
 
 // The instruction caches nearest to the multiprocessors hold 128 KiB; cubins hold tables beside code.
 constexpr int64_t kCodeBytes = 512 << 10, kMaxCodeCopies = 32;
@@ -27,7 +29,7 @@ constexpr int64_t kLeastConstantBytes = 1 << 20;
 int64_t CodeCopies(Executable& executable) {
   int64_t bytes = 0;
   for (const ProgramBuffer& buffer : executable.program().buffers)
-    if (IsConstant(buffer)) bytes += buffer.bytes();
+    if (IsFloatConstant(buffer)) bytes += buffer.bytes();
   int64_t wanted = kCodeBytes / std::max<int64_t>(1, static_cast<int64_t>(executable.program().binary.size()));
   if (bytes >= kLeastConstantBytes)
     wanted = std::max(wanted, 3 * executable.device().facts().l2_bytes / (2 * bytes) + 1);
@@ -36,9 +38,18 @@ int64_t CodeCopies(Executable& executable) {
 
 // ResNet-18's weights are 45 MiB, and up to four times that in the Winograd form.
 constexpr int64_t kNetworkBytes = 64 << 20;
+// The steps of a network share memory for what is between them, of some megabytes: a kernel finds there what other
+// kernels have left in the caches, which is its input at best.
+constexpr int64_t kActivationBytes = 4 << 20;
 // Smaller ones are read in a microsecond or two from wherever they are.
 constexpr int64_t kLeastTurnBytes = 64 << 10;
 constexpr int64_t kMaxTurns = 512;
+
+bool IsArgument(const std::vector<Launch>& launches, const DeviceBuffer* buffer) {
+  return std::any_of(launches.begin(), launches.end(), [&](const Launch& launch) {
+    return std::find(launch.args.begin(), launch.args.end(), buffer) != launch.args.end();
+  });
+}
 
 }  // namespace
 
@@ -49,10 +60,10 @@ absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable) {
     ASSIGN_OR_RETURN(std::unique_ptr<Executable> copy, Executable::Create(executable.device(), executable.program()));
     const std::vector<ProgramBuffer>& buffers = executable.program().buffers;
     for (size_t b = 0; b < buffers.size(); ++b)
-      if (!IsConstant(buffers[b])) copy->Bind(static_cast<int>(b), executable.buffer(static_cast<int>(b)));
+      if (!IsFloatConstant(buffers[b])) copy->Bind(static_cast<int>(b), executable.buffer(static_cast<int>(b)));
     RETURN_IF_ERROR(copy->AllocateRest());
     for (size_t b = 0; b < buffers.size(); ++b)
-      if (IsConstant(buffers[b]))
+      if (IsFloatConstant(buffers[b]))
         RETURN_IF_ERROR(copy->device().Fill(*copy->buffer(static_cast<int>(b)), kSmallNumber));
     copies.others_.push_back(std::move(copy));
   }
@@ -70,49 +81,88 @@ absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const s
   return first_->device().MakePlan(std::move(launches));
 }
 
-SmallNumbers::SmallNumbers(Device& device, int64_t most_bytes) : BufferPool(device, most_bytes, kSmallNumber) {}
+SpareBuffers::SpareBuffers(Device& device, int64_t most_bytes)
+    : small_numbers(device, most_bytes, kSmallNumber), others(device, most_bytes) {}
 
-ConstantsInTurns::~ConstantsInTurns() {
-  plans_.clear();
-  if (kept_ == nullptr) return;
-  for (std::unique_ptr<DeviceBuffer>& buffer : buffers_) kept_->Give(std::move(buffer));
+void SpareBuffers::Clear() {
+  small_numbers.Clear();
+  others.Clear();
 }
 
-absl::StatusOr<ConstantsInTurns> ConstantsInTurns::Create(Executable& executable, SmallNumbers* kept) {
-  ConstantsInTurns turns(kept);
+// Buffers of a program that change together, and what their copies hold.
+struct BuffersInTurns::Group {
+  enum class Contents : uint8_t { kSmallNumbers, kTheSame, kAny };
+  std::map<DeviceBuffer*, Contents> buffers;
+  int64_t bytes = 0;
+
+  void Add(DeviceBuffer* buffer, Contents contents) {
+    if (buffers.emplace(buffer, contents).second) bytes += buffer->bytes();
+  }
+};
+
+BuffersInTurns::~BuffersInTurns() {
+  plans_.clear();
+  if (spare_ == nullptr) return;
+  for (std::unique_ptr<DeviceBuffer>& buffer : small_numbers_) spare_->small_numbers.Give(std::move(buffer));
+  for (std::unique_ptr<DeviceBuffer>& buffer : others_) spare_->others.Give(std::move(buffer));
+}
+
+absl::StatusOr<BuffersInTurns> BuffersInTurns::Create(Executable& executable, SpareBuffers* spare) {
+  using Contents = Group::Contents;
+  BuffersInTurns turns(spare);
   // Only what the kernels read counts: of a packed weight the prepared buffer, and not the constant it is made from.
   const std::vector<Launch> launches = executable.Launches();
-  std::set<DeviceBuffer*> constants;
-  int64_t bytes = 0;
+  Group constants, activations;
   const std::vector<ProgramBuffer>& buffers = executable.program().buffers;
   for (size_t b = 0; b < buffers.size(); ++b) {
     DeviceBuffer* const buffer = executable.buffer(static_cast<int>(b));
-    const bool read = std::any_of(launches.begin(), launches.end(), [&](const Launch& launch) {
-      return std::find(launch.args.begin(), launch.args.end(), buffer) != launch.args.end();
-    });
-    if (read && IsConstant(buffers[b]) && constants.insert(buffer).second) bytes += buffers[b].bytes();
+    if (!IsArgument(launches, buffer)) continue;
+    if (IsConstant(buffers[b]))
+      constants.Add(buffer, HasFloats(buffers[b]) ? Contents::kSmallNumbers : Contents::kTheSame);
+    else
+      activations.Add(buffer, buffers[b].role == BufferRole::kInput ? Contents::kTheSame : Contents::kAny);
   }
-  if (bytes < kLeastTurnBytes) return turns;
-  const int64_t copies = std::clamp<int64_t>(kNetworkBytes / bytes, 1, kMaxTurns);
-  for (int64_t i = 0; i < copies; ++i) RETURN_IF_ERROR(turns.AddCopy(executable.device(), launches, constants));
+  const int64_t of_constants =
+      constants.bytes < kLeastTurnBytes ? 0 : std::clamp<int64_t>(kNetworkBytes / constants.bytes, 1, kMaxTurns);
+  const int64_t of_activations =
+      activations.bytes < kLeastTurnBytes ? 0 : std::clamp<int64_t>(kActivationBytes / activations.bytes, 2, kMaxTurns);
+  std::vector<std::vector<Launch>> plans(std::max(of_constants, of_activations), launches);
+  Device& device = executable.device();
+  RETURN_IF_ERROR(turns.Rotate(device, constants, of_constants, plans));
+  RETURN_IF_ERROR(turns.Rotate(device, activations, of_activations, plans));
+  for (std::vector<Launch>& own : plans) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device.MakePlan(std::move(own)));
+    turns.plans_.push_back(std::move(plan));
+  }
   return turns;
 }
 
-// Each buffer by itself, as a package has them: one large one would have larger pages, and would be read faster.
-absl::Status ConstantsInTurns::AddCopy(Device& device, std::vector<Launch> launches,
-                                       const std::set<DeviceBuffer*>& constants) {
-  std::map<DeviceBuffer*, DeviceBuffer*> copy_of;
-  for (DeviceBuffer* const buffer : constants) {
-    SmallNumbers own(device, 0);
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> copy, (kept_ != nullptr ? *kept_ : own).Take(buffer->bytes()));
-    copy_of[buffer] = copy.get();
-    buffers_.push_back(std::move(copy));
+// Each buffer by itself, as a package has its constants: one large one would have larger pages, and would be read
+// faster.
+absl::StatusOr<DeviceBuffer*> BuffersInTurns::CopyOf(Device& device, DeviceBuffer& buffer, bool small_numbers) {
+  SpareBuffers own(device, 0);
+  SpareBuffers& spare = spare_ != nullptr ? *spare_ : own;
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> copy,
+                   (small_numbers ? spare.small_numbers : spare.others).Take(buffer.bytes()));
+  std::vector<std::unique_ptr<DeviceBuffer>>& copies = small_numbers ? small_numbers_ : others_;
+  copies.push_back(std::move(copy));
+  return copies.back().get();
+}
+
+absl::Status BuffersInTurns::Rotate(Device& device, const Group& group, int64_t copies,
+                                    std::vector<std::vector<Launch>>& plans) {
+  for (int64_t i = 0; i < copies; ++i) {
+    std::map<DeviceBuffer*, DeviceBuffer*> copy_of;
+    for (const auto& [buffer, contents] : group.buffers) {
+      ASSIGN_OR_RETURN(DeviceBuffer* const copy, CopyOf(device, *buffer, contents == Group::Contents::kSmallNumbers));
+      if (contents == Group::Contents::kTheSame) RETURN_IF_ERROR(device.Copy(*copy, *buffer, buffer->bytes()));
+      copy_of[buffer] = copy;
+    }
+    for (size_t p = static_cast<size_t>(i); p < plans.size(); p += static_cast<size_t>(copies))
+      for (Launch& launch : plans[p])
+        for (DeviceBuffer*& arg : launch.args)
+          if (const auto found = copy_of.find(arg); found != copy_of.end()) arg = found->second;
   }
-  for (Launch& launch : launches)
-    for (DeviceBuffer*& arg : launch.args)
-      if (const auto found = copy_of.find(arg); found != copy_of.end()) arg = found->second;
-  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device.MakePlan(std::move(launches)));
-  plans_.push_back(std::move(plan));
   return absl::OkStatus();
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,33 +28,42 @@ class ColdCopies {
   std::vector<std::unique_ptr<Executable>> others_;
 };
 
-// A pool of buffers full of small numbers, which stand for constants while a program is timed, kept from one program to
-// the next: taking 64 MiB of fresh memory and filling it takes longer than the runs that tell most losers. To be
-// cleared when a kernel may have written into them.
-class SmallNumbers : public BufferPool {
- public:
-  SmallNumbers(Device& device, int64_t most_bytes);
+// Buffers for programs that are timed, kept from one program to the next: taking 64 MiB of fresh memory and filling it
+// takes longer than the runs that tell most losers. To be cleared when a kernel may have written where it should not.
+struct SpareBuffers {
+  // Keeps at most so many bytes of each kind.
+  SpareBuffers(Device& device, int64_t most_bytes);
+  void Clear();
+
+  BufferPool small_numbers;  // that stand for constants
+  BufferPool others;
 };
 
-// cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from
-// one run of the network to the next, it keeps here too.
-class ConstantsInTurns {
+// cpu: copies of a program's buffers, so that each run finds them as far from the processor as a run within a network
+// does. Of the constants there are copies that together are as large as those of a network: what of them a cache would
+// keep from one run of the network to the next, it keeps here too. Of inputs, workspaces and outputs there are copies
+// of 4 MiB together, and at least two: the tensors between the steps of a network share memory of about that size.
+class BuffersInTurns {
  public:
-  // A plan for each copy; none when the constants are so small that caches hold them beside everything else.
-  // `executable` outlives them, and so does `kept`, where their buffers are from and go back to; null: they are
+  // A plan for each turn; none when all buffers are so small that caches hold them beside everything else.
+  // `executable` outlives them, and so does `spare`, where their buffers are from and go back to; null: they are
   // made for this. ResourceExhausted when memory is out.
-  static absl::StatusOr<ConstantsInTurns> Create(Executable& executable, SmallNumbers* kept = nullptr);
-  ConstantsInTurns(ConstantsInTurns&&) = default;
-  ~ConstantsInTurns();
+  static absl::StatusOr<BuffersInTurns> Create(Executable& executable, SpareBuffers* spare = nullptr);
+  BuffersInTurns(BuffersInTurns&&) = default;
+  ~BuffersInTurns();
 
   const std::vector<std::unique_ptr<Plan>>& plans() const { return plans_; }
 
  private:
-  explicit ConstantsInTurns(SmallNumbers* kept) : kept_(kept) {}
-  absl::Status AddCopy(Device& device, std::vector<Launch> launches, const std::set<DeviceBuffer*>& constants);
+  struct Group;
 
-  SmallNumbers* kept_;
-  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+  explicit BuffersInTurns(SpareBuffers* spare) : spare_(spare) {}
+  absl::StatusOr<DeviceBuffer*> CopyOf(Device& device, DeviceBuffer& buffer, bool small_numbers);
+  // So many copies of the group's buffers take turns in the plans.
+  absl::Status Rotate(Device& device, const Group& group, int64_t copies, std::vector<std::vector<Launch>>& plans);
+
+  SpareBuffers* spare_;
+  std::vector<std::unique_ptr<DeviceBuffer>> small_numbers_, others_;
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 

@@ -269,7 +269,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
   return Measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra).Measure(graph->estimate, watch);
 }
 
-// cpu: plans with constants of their own. What is too slow with the same constants again and again cannot win with cold
+// cpu: plans with buffers of their own. What is too slow with the same buffers again and again cannot win with cold
 // ones, and is spared the copies (some 20 ms).
 absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double estimate, const TimingOptions& options,
                                       const Stopwatch& watch) {
@@ -280,7 +280,7 @@ absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double
     timing.run_seconds = watch.seconds();
     if (timing.stopped_early) return timing;
   }
-  ASSIGN_OR_RETURN(const ConstantsInTurns turns, ConstantsInTurns::Create(executable, options.small_numbers));
+  ASSIGN_OR_RETURN(const BuffersInTurns turns, BuffersInTurns::Create(executable, options.spare_buffers));
   std::vector<Plan*> plans = {&warm};
   for (const std::unique_ptr<Plan>& other : turns.plans()) plans.push_back(other.get());
   if (plans.size() > 1) {

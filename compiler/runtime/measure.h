@@ -31,11 +31,11 @@ struct TimingOptions {
   // than some ten microseconds.
   bool flush_cache = false;
   // Runs take turns among copies, so that each finds the caches as in a network (compiler/runtime/cold_copies.h): on
-  // cuda of the code and of constants of a megabyte or more, on cpu of constants of 64 KiB or more. Without it the
+  // cuda of the code and of constants of a megabyte or more, on cpu of all buffers. Without it the
   // tasks' times add up to 13% less than ResNet-18 takes end to end on an H200, and to 25 to 36% less on two cores.
   bool cold = true;
   // cpu: where those copies are from, and go back to. Null: they are made for this measurement.
-  SmallNumbers* small_numbers = nullptr;
+  SpareBuffers* spare_buffers = nullptr;
   // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes
   // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
   // apart, is taken off.

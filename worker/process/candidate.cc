@@ -32,8 +32,8 @@ constexpr int64_t kViewAlignment = 512;  // Device::View
 constexpr int kReplays = 16;             // of a program that starts early, behind a kernel that writes its inputs
 // Kept between candidates: of host memory, and of a GPU's.
 constexpr int64_t kMostHostBytes = int64_t{512} << 20, kMostDeviceBytes = int64_t{4} << 30;
-// Of constants that take turns, which are of 64 MiB a candidate.
-constexpr int64_t kMostSmallNumbers = int64_t{256} << 20;
+// Of buffers that take turns, which are of 68 MiB a candidate.
+constexpr int64_t kMostSpareBytes = int64_t{256} << 20;
 
 std::string Printf(const char* format, double a, double b) {
   char text[200];
@@ -202,7 +202,7 @@ bool CandidateRunner::Job::Load() {
     Release();
     runner_.references_.ForgetOthers();
     runner_.pool_.Clear();
-    runner_.small_numbers_.Clear();
+    runner_.spare_buffers_.Clear();
     executable = Prepare(job_.program());
   }
   if (!executable.ok()) return Fail(executable.status());
@@ -354,7 +354,7 @@ bool CandidateRunner::Job::Time() {
   options.race_seconds = wanted.race() ? job_.best_seconds() : 0;
   options.flush_cache = wanted.flush_cache();
   options.has_run = true;
-  options.small_numbers = &runner_.small_numbers_;
+  options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
   if (StartsEarly(executable_->program())) {
     absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
@@ -447,7 +447,7 @@ CandidateRunner::CandidateRunner(Device& device, SourceCompiler compile)
     : device_(device),
       compile_(std::move(compile)),
       pool_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes),
-      small_numbers_(device, kMostSmallNumbers),
+      spare_buffers_(device, kMostSpareBytes),
       references_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes, kMostHostBytes) {}
 
 absl::StatusOr<InPlace*> CandidateRunner::GetInPlace() {
@@ -463,7 +463,7 @@ v1::RunReply CandidateRunner::Run(const v1::RunJob& job, const StageBegins& stag
   // What it left may be other numbers than were kept.
   if (reply.has_error() && reply.error().kind() == ErrorKindName(ErrorKind::kWrongResult)) {
     references_.ForgetCurrent();
-    small_numbers_.Clear();
+    spare_buffers_.Clear();
   }
   references_.Shrink();
   return reply;

@@ -65,7 +65,7 @@ class CandidateRunner {
   const SourceCompiler compile_;
   std::unique_ptr<InPlace> in_place_;
   BufferPool pool_;
-  SmallNumbers small_numbers_;
+  SpareBuffers spare_buffers_;
   References references_;
   std::vector<Array> scratch_;  // outputs of the last candidate: memory that is there already
 };
