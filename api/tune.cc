@@ -265,9 +265,4 @@ absl::StatusOr<TuneResult> Tune(const TuneOptions& given) {
   return ResultOf(options, job, tuned, heard);
 }
 
-absl::StatusOr<LocalDevice> FindDevice(const std::string& target) {
-  ASSIGN_OR_RETURN(const ResolvedTarget here, ResolveMeasurableTarget(target));
-  return LocalDevice{here.target.ToString(), DeviceTitle(here.target.kind, here.facts)};
-}
-
 }  // namespace diapason::api

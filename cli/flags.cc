@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "api/import.h"
 #include "base/check.h"
+#include "diapason/devices.h"
 
 namespace diapason {
 namespace {

@@ -21,18 +21,15 @@
 #include "cli/progress.h"
 #include "cli/progress_snapshot.h"
 #include "cli/service_flags.h"
-#include "cli/service_json.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/waiting.h"
 #include "diapason/service.h"
 #include "service/worker_pool.h"
-#include "worker/fleet_status.h"
 
 namespace diapason {
 namespace {
 
-constexpr DocumentSchema kJobSchema{"job", 2};
 // States of jobs.
 constexpr char kQueued[] = "queued", kRunning[] = "running", kFailed[] = "failed", kCancelled[] = "cancelled";
 
@@ -98,8 +95,7 @@ absl::Status EndOf(const api::Job& job) {
 // Tells once in a while why a job does not get on.
 class WaitingTeller {
  public:
-  WaitingTeller(api::Service& client, const JobFlags& flags, Session& session)
-      : client_(client), flags_(flags), session_(session) {}
+  WaitingTeller(api::Service& client, Session& session) : client_(client), session_(session) {}
 
   // After a while without a new measurement. A sentence is repeated only after another one.
   void Look(const api::Job& job) {
@@ -127,15 +123,12 @@ class WaitingTeller {
       if (const absl::StatusOr<std::vector<api::Job>> jobs = client_.Jobs(); jobs.ok())
         for (const api::Job& other : *jobs) waiting.running_jobs += other.state == kRunning ? 1 : 0;
     }
-    std::optional<FleetStatus> fleet;
-    if (const auto credentials = DialWith("--service", client_.tracker(), flags_.security); credentials.ok())
-      if (absl::StatusOr<FleetStatus> status = AskFleetStatus(client_.tracker(), 1, *credentials); status.ok())
-        fleet = *std::move(status);
+    std::optional<api::FleetStatus> fleet;
+    if (absl::StatusOr<api::FleetStatus> status = client_.Fleet(1); status.ok()) fleet = *std::move(status);
     return WhyWaiting(waiting, fleet);
   }
 
   api::Service& client_;
-  const JobFlags& flags_;
   Session& session_;
   int64_t measured_ = -1;
   std::chrono::steady_clock::time_point since_, asked_;
@@ -156,7 +149,7 @@ absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, cons
   api::Job job;
   std::string last_text;
   std::set<std::string> warned;
-  WaitingTeller waiting(client, flags, session);
+  WaitingTeller waiting(client, session);
   const auto unread = [&] { return !session.out && !flags.json; };  // nobody looks any more
   while (!stop && !used_up && !unread()) {
     ASSIGN_OR_RETURN(job, client.Wait(id, job.version, 1));
@@ -169,7 +162,7 @@ absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, cons
     if (job.progress.has_value()) view.Update(SnapshotOf(*job.progress));
   }
   if (job.progress.has_value()) view.Finish(SnapshotOf(*job.progress));
-  if (flags.json) WriteDocument(session.out, kJobSchema, JobJson(job));
+  if (flags.json) session.out << api::JobJson(job);
   if (!job.ended() && !stop) {
     return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
                                                    "` with the same flags brings workers again"));
@@ -214,9 +207,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   ASSIGN_OR_RETURN(const std::vector<api::Job> jobs, client->Jobs());
   if (flags.json) {
-    Json list = Json::array();
-    for (const api::Job& job : jobs) list.push_back(JobJson(job));
-    WriteDocument(session.out, {"jobs", 2}, {{"jobs", list}});
+    session.out << api::JobsJson(jobs);
     return absl::OkStatus();
   }
   TextTable table({{"job", true},
@@ -288,7 +279,7 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   ASSIGN_OR_RETURN(const api::Job job, client->Get(flags.job));
   if (flags.json) {
-    WriteDocument(session.out, kJobSchema, JobJson(job));
+    session.out << api::JobJson(job);
   } else {
     PrintJob(session.out, job);
     PrintJobTasks(session.out, job);
@@ -307,7 +298,7 @@ absl::Status RunWatch(const JobFlags& flags, Session& session) {
 
 absl::Status TellState(const api::Job& job, const JobFlags& flags, Session& session) {
   if (flags.json) {
-    WriteDocument(session.out, kJobSchema, JobJson(job));
+    session.out << api::JobJson(job);
   } else {
     session.out << "job " << job.id << " is " << job.state << "\n";
   }

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/documents.h"
+#include "api/fleet_status.h"
 #include "api/job.h"
 #include "base/check.h"
 #include "base/environment.h"
 #include "base/json.h"
 #include "base/run_program.h"
-#include "cli/service_json.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_manager.h"
 #include "service/server.h"
@@ -55,7 +56,7 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
 
 // As `jobs show --json`, with the limits of the job.
 Json PageJob(const v1::Job& job) {
-  Json json = JobJson(api::JobOf(job));
+  Json json = api::JobFields(api::JobOf(job));
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
   json["time_limit_s"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
   return json;
@@ -87,8 +88,8 @@ std::function<absl::StatusOr<Json>(int64_t job)> JobOf(CoordinatorServer& server
 
 PageOptions::Source FleetOf(const std::string& tracker, std::shared_ptr<const ClientCredentials> credentials) {
   return [tracker, credentials = std::move(credentials)]() -> absl::StatusOr<Json> {
-    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(tracker, 2, credentials));
-    return FleetJson(status);
+    ASSIGN_OR_RETURN(FleetStatus status, AskFleetStatus(tracker, 2, credentials));
+    return api::FleetFields(api::FleetStatusOf(std::move(status)));
   };
 }
 

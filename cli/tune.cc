@@ -26,8 +26,8 @@
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/tune_summary.h"
-#include "compiler/tensor/target.h"
 #include "db/history_name.h"
+#include "diapason/devices.h"
 #include "diapason/tuner.h"
 #include "service/worker_pool.h"
 
@@ -243,8 +243,8 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, st
 
 // "resnet-18 for cpu on AMD EPYC, AVX-512".
 absl::StatusOr<std::string> TitleOf(const TuneFlags& flags) {
-  ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
-  std::string title = absl::StrCat(flags.model.model, " for ", target.ToString());
+  ASSIGN_OR_RETURN(const std::string target, api::NormalizeTarget(flags.target));
+  std::string title = absl::StrCat(flags.model.model, " for ", target);
   if (!flags.tracker.empty()) return title;
   ASSIGN_OR_RETURN(const api::LocalDevice here, api::FindDevice(flags.target));
   return absl::StrCat(title, " on ", here.title);

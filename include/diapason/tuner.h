@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "diapason/compiler.h"
+#include "diapason/devices.h"
 #include "diapason/model.h"
 
 namespace diapason::api {
@@ -164,14 +165,5 @@ absl::Status CheckOptions(const TuneOptions& options);
 // there is no such device, or the tracker does not answer; Cancelled: hooks.stop became true while the model was read;
 // other errors are those of the history (full disk).
 absl::StatusOr<TuneResult> Tune(const TuneOptions& options);
-
-// A device of this host that can measure a target.
-struct LocalDevice {
-  std::string target;  // resolved: all attributes that kernels depend on are given
-  std::string title;   // "AMD EPYC, AVX-512"
-};
-// InvalidArgument: the target does not parse, or names something that this host does not have; Unavailable: there is no
-// such device.
-absl::StatusOr<LocalDevice> FindDevice(const std::string& target);
 
 }  // namespace diapason::api

@@ -1,5 +1,7 @@
 #include "diapason/compiler.h"
+#include "diapason/devices.h"
 #include "diapason/explain.h"
+#include "diapason/fleet.h"
 #include "diapason/history.h"
 #include "diapason/inspect.h"
 #include "diapason/model.h"

@@ -1,15 +1,11 @@
-#include "cli/service_json.h"
+#include "api/documents.h"
 
 #include <optional>
 
-#include "base/json.h"
-#include "cli/document.h"
-
-namespace diapason {
-
+namespace diapason::api {
 namespace {
 
-Json TaskJson(const api::TaskProgress& task) {
+Json TaskFields(const TaskProgress& task) {
   return {{"task_id", task.id},
           {"task", task.name},
           {"count", task.count},
@@ -22,7 +18,7 @@ Json TaskJson(const api::TaskProgress& task) {
           {"sketch", task.sketch}};
 }
 
-Json JobCheckJson(const std::optional<api::JobCheck>& check) {
+Json JobCheckFields(const std::optional<JobCheck>& check) {
   if (!check.has_value()) return nullptr;
   return {{"ok", check->ok},
           {"text", check->text},
@@ -31,12 +27,35 @@ Json JobCheckJson(const std::optional<api::JobCheck>& check) {
           {"problems", check->problems}};
 }
 
+Json DeviceFields(const FleetStatus::Device& d) {
+  Json labels = Json::object();
+  for (const auto& [key, value] : d.labels) labels[key] = value;
+  return {{"host", d.host},
+          {"worker", d.worker},
+          {"labels", labels},
+          {"name", d.name},
+          {"target", d.target},
+          {"device", d.model},
+          {"uuid", d.uuid},
+          {"state", d.state},
+          {"reason", d.reason},
+          {"leases", d.leases},
+          {"runs", d.runs},
+          {"trials_per_s", d.trials_per_s},
+          {"utilisation", d.utilisation},
+          {"error_rate", d.error_rate},
+          {"drift", d.drift > 0 ? Json(d.drift) : Json(nullptr)},
+          {"drifts", d.drifts()},
+          {"excluded", d.excluded},
+          {"last_seen_s", d.last_seen_s}};
+}
+
 }  // namespace
 
-Json JobJson(const api::Job& job) {
-  const api::Progress p = job.progress.value_or(api::Progress());
+Json JobFields(const Job& job) {
+  const Progress p = job.progress.value_or(Progress());
   Json tasks = Json::array(), errors = Json::object(), dims = Json::object();
-  for (const api::TaskProgress& task : p.tasks) tasks.push_back(TaskJson(task));
+  for (const TaskProgress& task : p.tasks) tasks.push_back(TaskFields(task));
   for (const auto& [kind, count] : p.errors) errors[kind] = count;
   for (const auto& [symbol, sizes] : job.dims) dims[symbol] = sizes;
   return {{"job", job.id},
@@ -62,14 +81,12 @@ Json JobJson(const api::Job& job) {
           {"errors", errors},
           {"stop_reason", job.stop_reason},
           {"warnings", job.warnings},
-          {"check", JobCheckJson(job.check)}};
+          {"check", JobCheckFields(job.check)}};
 }
 
-bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
-
-Json FleetJson(const FleetStatus& status) {
+Json FleetFields(const FleetStatus& status) {
   Json models = Json::array(), devices = models, queues = models;
-  for (const auto& m : status.models) {
+  for (const FleetStatus::Model& m : status.models) {
     models.push_back({{"target_kind", m.kind},
                       {"device", m.model},
                       {"total", m.total},
@@ -77,29 +94,8 @@ Json FleetJson(const FleetStatus& status) {
                       {"pending", m.pending},
                       {"quarantined", m.quarantined}});
   }
-  for (const auto& d : status.devices) {
-    Json labels = Json::object();
-    for (const auto& [key, value] : d.labels) labels[key] = value;
-    devices.push_back({{"host", d.host},
-                       {"worker", d.worker},
-                       {"labels", labels},
-                       {"name", d.name},
-                       {"target", d.target},
-                       {"device", d.model},
-                       {"uuid", d.uuid},
-                       {"state", d.state},
-                       {"reason", d.why},
-                       {"leases", d.leases},
-                       {"runs", d.runs},
-                       {"trials_per_s", d.trials_per_second},
-                       {"utilisation", d.utilisation},
-                       {"error_rate", d.error_rate},
-                       {"drift", d.drift > 0 ? Json(d.drift) : Json(nullptr)},
-                       {"drifts", Drifts(d.drift)},
-                       {"excluded", d.excluded},
-                       {"last_seen_s", d.last_seen_seconds}});
-  }
-  for (const auto& q : status.queues) {
+  for (const FleetStatus::Device& d : status.devices) devices.push_back(DeviceFields(d));
+  for (const FleetStatus::Queue& q : status.queues) {
     queues.push_back({{"queue", q.name},
                       {"priority", q.priority},
                       {"weight", q.weight},
@@ -110,4 +106,4 @@ Json FleetJson(const FleetStatus& status) {
   return Json{{"device_models", models}, {"devices", devices}, {"queues", queues}};
 }
 
-}  // namespace diapason
+}  // namespace diapason::api
