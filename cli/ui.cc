@@ -1,24 +1,16 @@
 // diapason ui and diapason report: a history as a page, live or in one file.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <memory>
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "api/explanation.h"
 #include "base/check.h"
-#include "base/json.h"
 #include "cli/command.h"
-#include "cli/explanation.h"
 #include "cli/flags.h"
 #include "cli/page_flags.h"
 #include "cli/page_sources.h"
-#include "ui/feed.h"
-#include "ui/report.h"
+#include "diapason/report.h"
 
 namespace diapason {
 namespace {
@@ -55,41 +47,14 @@ absl::Status RunUi(const UiFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-// Those that a reader is most likely to look at: the best record of the tasks that take most of a network's time, and
-// of tasks of no network behind them.
-absl::StatusOr<std::vector<int64_t>> RecordsToExplain(History& history, int64_t most) {
-  ASSIGN_OR_RETURN(const std::vector<TuningRecord> best, history.TopK({}, 1));
-  ASSIGN_OR_RETURN(const std::vector<NetworkTask> links, history.NetworkTasks());
-  std::map<std::string, double> counts;
-  for (const NetworkTask& link : links) {
-    double& count = counts[link.workload_key];
-    count = std::max(count, link.weight);
-  }
-  std::vector<std::pair<double, int64_t>> by_time;
-  for (const TuningRecord& record : best)
-    by_time.emplace_back(-counts[record.workload_key] * MedianSeconds(*record.timing()), record.id);
-  std::sort(by_time.begin(), by_time.end());
-  std::vector<int64_t> ids;
-  for (const auto& [time, id] : by_time)
-    if (static_cast<int64_t>(ids.size()) < most) ids.push_back(id);
-  return ids;
-}
-
 absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<HistoryFeed> feed, HistoryFeed::Open(flags.history));
-  Json records = Json::object();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ids, RecordsToExplain(feed->history(), flags.details));
-  for (int64_t id : ids) {
-    const absl::StatusOr<api::Explanation> explained = api::ExplainRecordOf(feed->history(), id);
-    if (explained.ok()) {
-      records[absl::StrCat(id)] = ExplanationJson(*explained);
-    } else {
-      Warn(session, absl::StrCat("record ", id, " is without details: ", std::string(explained.status().message())));
-    }
-  }
-  const std::string html = ReportHtml({{"history", feed->Snapshot()}, {"records", std::move(records)}});
-  RETURN_IF_ERROR(WriteReport(flags.out, html));
-  session.out << "report in " << flags.out << ": one file of " << (html.size() + 1023) / 1024
+  api::ReportOptions options;
+  options.history = flags.history;
+  options.out = flags.out;
+  options.details = flags.details;
+  options.hooks = HooksOf(session);
+  ASSIGN_OR_RETURN(const api::Report report, api::WriteReport(options));
+  session.out << "report in " << flags.out << ": one file of " << (report.bytes + 1023) / 1024
               << " KiB, which a browser opens without a network\n";
   return absl::OkStatus();
 }

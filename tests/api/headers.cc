@@ -7,6 +7,7 @@
 #include "diapason/model.h"
 #include "diapason/profile.h"
 #include "diapason/records.h"
+#include "diapason/report.h"
 #include "diapason/run.h"
 #include "diapason/runtime.h"
 #include "diapason/runtime.hpp"
