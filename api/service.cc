@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "api/documents.h"
 #include "api/endpoint.h"
 #include "api/job.h"
+#include "api/launch.h"
 #include "api/tune_spec.h"
 #include "base/check.h"
 #include "diapason/v1/tuning.pb.h"
@@ -74,6 +76,18 @@ absl::StatusOr<Job> Service::Wait(int64_t job, uint64_t seen, double wait_second
 absl::StatusOr<Job> Service::Cancel(int64_t job) { return Known(impl_->client->Cancel(job)); }
 
 absl::StatusOr<Job> Service::Resume(int64_t job, int64_t trials) { return Known(impl_->client->Resume(job, trials)); }
+
+absl::StatusOr<std::unique_ptr<LaunchedWorkers>> Service::Launch(int64_t job, const LaunchRequest& request) {
+  RETURN_IF_ERROR(CheckOptions(request));
+  auto workers = std::make_unique<LaunchedWorkers::Impl>(request);
+  WorkersPurpose purpose;
+  purpose.tracker = purpose.status = tracker();
+  ASSIGN_OR_RETURN(purpose.credentials, CredentialsFor("--service", impl_->tracker()));
+  purpose.owner = absl::StrCat("job ", job, " of ", impl_->endpoint.address);
+  purpose.used_up = [used_up = &workers->used_up] { *used_up = true; };
+  ASSIGN_OR_RETURN(workers->pool, StartWorkers(request, std::move(purpose)));
+  return std::unique_ptr<LaunchedWorkers>(new LaunchedWorkers(std::move(workers)));
+}
 
 absl::Status Service::Delete(int64_t job) { return impl_->client->Delete(job); }
 

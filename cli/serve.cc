@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/import.h"
+#include "api/launch.h"
 #include "base/check.h"
 #include "base/host_name.h"
 #include "cli/command.h"
@@ -100,7 +101,7 @@ absl::StatusOr<CoordinatorOptions> OptionsOf(const ServeFlags& flags) {
   }
   if (!flags.http.empty()) RETURN_IF_ERROR(ShowPageWith(flags.http, flags.service.security).status());
   flags.quotas.ApplyTo(options.own_tracker);
-  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
+  RETURN_IF_ERROR(api::CheckOptions(LaunchRequestOf(flags.launch)));
   options.listen = flags.listen;
   options.tracker = flags.tracker;
   options.state = flags.state;
@@ -212,13 +213,14 @@ absl::Status Serving::Act(ServiceLease* lease) {
     lease->SetAddress(AddressForOthers(server->address()));
     LogEvent(LogLevel::kInfo, "lease_taken", {{"address", server->address()}});
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
-                   StartWorkers(flags_.launch, {.tracker = flags_.tracker.empty() ? AddressForOthers(server->address())
-                                                                                  : flags_.tracker,
-                                                .status = server->tracker(),
-                                                .credentials = credentials,
-                                                .owner = OwnerOfFile(flags_.history),
-                                                .used_up = nullptr}));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<WorkerPool> pool,
+      api::StartWorkers(LaunchRequestOf(flags_.launch),
+                        {.tracker = flags_.tracker.empty() ? AddressForOthers(server->address()) : flags_.tracker,
+                         .status = server->tracker(),
+                         .credentials = credentials,
+                         .owner = api::OwnerOfHistory(flags_.history),
+                         .used_up = nullptr}));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags_.service, [&server] { return server->Metrics(); }));
   if (self_check_ == nullptr) {

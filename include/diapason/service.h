@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "diapason/fleet.h"
+#include "diapason/launch.h"
 #include "diapason/model.h"
 #include "diapason/tuner.h"
 
@@ -94,6 +95,9 @@ class Service {
   absl::StatusOr<Job> Cancel(int64_t job);
   // Queues a job that has ended again, to continue from the history. `trials`: its new limit; 0: the one it had.
   absl::StatusOr<Job> Resume(int64_t job, int64_t trials = 0);
+  // Starts workers that are for this job until the result is gone. Errors: those of CheckOptions(request) and of files
+  // with credentials.
+  absl::StatusOr<std::unique_ptr<LaunchedWorkers>> Launch(int64_t job, const LaunchRequest& request);
   // Forgets a job that has ended; its records stay. OK if there is no such job. FailedPrecondition: it has not ended.
   absl::Status Delete(int64_t job);
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "diapason/compiler.h"
 #include "diapason/devices.h"
+#include "diapason/launch.h"
 #include "diapason/model.h"
 
 namespace diapason::api {
@@ -70,7 +71,12 @@ struct FleetRequest {
   std::map<std::string, std::string> labels;  // labels that the workers must have
   int priority = 0;                           // higher priorities are measured first
   double weight = 1;                          // share of the devices among tuners of the same priority
-  double wait_seconds = 60;                   // for a device, and (60 at most) for the tracker
+  // For a device, and (60 at most) for the tracker. Launched workers may wait longer for their turn in the queue of the
+  // cluster.
+  double wait_seconds = 60;
+  // Workers to start for the run, once the model was read; the next run of the same history finds again what a killed
+  // process left behind. When all are lost and nobody else measures, the run stops.
+  LaunchRequest launch;
 };
 
 struct TuneOptions {
@@ -151,8 +157,8 @@ struct TuneResult {
   // Spread of the samples of a typical trial: largest minus smallest, relative to the median. More than 0.2 indicates
   // that the machine was busy. 0: not known.
   double spread = 0;
-  // OK; DataLoss if the tuned network is wrong; else why it could not be checked. The records are in the history in any
-  // case.
+  // OK; DataLoss if the tuned network is wrong; else why it could not be checked: Unavailable if no launched worker was
+  // left. The records are in the history in any case.
   absl::Status check_status;
 };
 

@@ -4,6 +4,7 @@
 #include "diapason/fleet.h"
 #include "diapason/history.h"
 #include "diapason/inspect.h"
+#include "diapason/launch.h"
 #include "diapason/model.h"
 #include "diapason/profile.h"
 #include "diapason/records.h"
