@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "cli/device_names.h"
 #include "service/tune_spec.h"
 
 namespace diapason {

@@ -1,16 +1,18 @@
 // diapason ui and diapason report: a history as a page, live or in one file.
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <ostream>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
-#include "cli/page_flags.h"
-#include "cli/page_sources.h"
+#include "cli/interrupt.h"
+#include "cli/service_flags.h"
 #include "diapason/report.h"
+#include "diapason/servers.h"
 
 namespace diapason {
 namespace {
@@ -25,26 +27,18 @@ struct ReportFlags {
   int64_t details = 40;
 };
 
-constexpr char kDefaultAddress[] = "127.0.0.1:8085";
-
-absl::StatusOr<std::unique_ptr<PageServer>> StartUi(const UiFlags& flags, const std::string& address) {
-  PageOptions options;
-  options.address = address;
-  ASSIGN_OR_RETURN(options.credentials, ShowPageWith(address, flags.security));
-  options.history = flags.history;
-  options.explain = ExplainApart(flags.history);
-  return PageServer::Start(std::move(options));
-}
-
 absl::Status RunUi(const UiFlags& flags, Session& session) {
-  absl::StatusOr<std::unique_ptr<PageServer>> server =
-      StartUi(flags, flags.http.empty() ? kDefaultAddress : flags.http);
-  // Somebody else's program, or another `ui`, has the usual port.
-  if (flags.http.empty() && absl::IsUnavailable(server.status())) server = StartUi(flags, "127.0.0.1:0");
-  RETURN_IF_ERROR(server.status());
-  session.out << "page at " << (*server)->url() << " (Ctrl-C stops)\n" << std::flush;
-  WaitForStop();
-  return absl::OkStatus();
+  std::atomic<bool> stop{false};
+  std::optional<InterruptGuard> interrupt;
+  api::PageOptions options;
+  options.history = flags.history;
+  options.http = ListenAt(flags.http, flags.security);
+  options.on_listen = [&](const std::string& url) {
+    session.out << "page at " << url << " (Ctrl-C stops)\n" << std::flush;
+    interrupt.emplace(&stop, SecondSignal::kAsBefore);
+  };
+  options.hooks.stop = &stop;
+  return api::ServePages(options);
 }
 
 absl::Status RunReportCommand(const ReportFlags& flags, Session& session) {
@@ -70,7 +64,7 @@ void AddUi(CLI::App& app, CommandBody& chosen) {
   command->add_option("--history", flags->history, "History to show")->required()->type_name("FILE");
   command
       ->add_option("--http", flags->http,
-                   absl::StrCat("Address to listen on; port 0 selects a free port (default ", kDefaultAddress,
+                   absl::StrCat("Address to listen on; port 0 selects a free port (default ", api::kPageAddress,
                                 ", or a free port if that one is in use)"))
       ->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security, ConnectionSide::kServer);

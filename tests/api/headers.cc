@@ -12,5 +12,6 @@
 #include "diapason/run.h"
 #include "diapason/runtime.h"
 #include "diapason/runtime.hpp"
+#include "diapason/servers.h"
 #include "diapason/service.h"
 #include "diapason/tuner.h"
