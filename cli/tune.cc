@@ -26,8 +26,8 @@
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/tune_summary.h"
-#include "db/history_name.h"
 #include "diapason/devices.h"
+#include "diapason/history.h"
 #include "diapason/tuner.h"
 
 namespace diapason {
@@ -281,7 +281,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
     for (const std::string& doubt : TuneDoubts(tuned)) Warn(session, doubt);
   if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(tuned.progress.measured, "trial"),
-                                             "; all are in ", HistoryName(flags.history),
+                                             "; all are in ", api::HistoryName(flags.history),
                                              ", the same command resumes there"));
   }
   if (tuned.check_status.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";

@@ -79,11 +79,15 @@ struct FleetRequest {
   LaunchRequest launch;
 };
 
+// Measurements of a run without a limit, including those in the history.
+inline constexpr int64_t kDefaultTrials = 1000;
+
 struct TuneOptions {
   Model model;
   std::string target;
   std::string history;  // created if it does not exist
-  // Tuning stops at the first limit. `trials` includes those in the history; 0: 1000, or no limit with `seconds`.
+  // Tuning stops at the first limit. `trials` includes those in the history; 0: kDefaultTrials, or no limit with
+  // `seconds`.
   int64_t trials = 0;
   double seconds = 0;      // includes verification; 0: no limit
   std::vector<int> tasks;  // tune only these, by id; empty: all
