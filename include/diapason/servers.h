@@ -10,6 +10,8 @@
 // Each call returns OK soon after *hooks.stop has become true; without a `stop`, it ends with an error only. Callbacks
 // are called on the calling thread and may be empty. InvalidArgument names an option that is malformed or out of range,
 // PermissionDenied one that would let others than meant connect; errors of certificates and tokens name their files.
+// Under systemd (NOTIFY_SOCKET is set), RunTracker and Serve say when they are ready, and that they still serve where
+// the unit has WatchdogSec.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,8 @@ struct Progress {
 
 // The devices of a fleet (docs/fleet.md) that measure. All are of one target and one model.
 struct FleetRequest {
-  Endpoint tracker;                           // no address: measure on this host; the other members are then ignored
+  // No address: measure on this host; `launch` is then without an engine, and the other members are ignored.
+  Endpoint tracker;
   std::string device;                         // model; empty: the only model of the target in the fleet
   std::map<std::string, std::string> labels;  // labels that the workers must have
   int priority = 0;                           // higher priorities are measured first
