@@ -16,6 +16,7 @@
 #include "db/history.h"
 #include "db/history_name.h"
 #include "diapason/compiler.h"
+#include "diapason/devices.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
 #include "service/target.h"

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "api/documents.h"
 #include "base/check.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
@@ -56,6 +57,10 @@ void ExplainSchedule(const ExplainedSchedule& of, Explanation* e) {
   for (const Step& step : of.schedule.steps) absl::StrAppend(&e->steps, ToString(step), "\n");
   ExplainNumbers(of, e);
   e->problem = std::string(ExplainProgram(of, e).message());
+}
+
+std::string ExplanationJson(const Explanation& explanation) {
+  return DocumentText({"explanation", 2}, ExplanationFields(explanation));
 }
 
 }  // namespace diapason::api

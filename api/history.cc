@@ -16,6 +16,9 @@
 
 namespace diapason::api {
 
+std::string HistoryName(const std::string& history) { return ::diapason::HistoryName(history); }
+bool IsDatabase(const std::string& history) { return IsPostgresUri(history); }
+
 Record RecordOf(const TuningRecord& record) {
   Record known;
   known.id = record.id;

@@ -74,28 +74,6 @@ absl::StatusOr<ModelOptions> ModelOptionsOf(const Model& model) {
   return options;
 }
 
-absl::Status MoveTypeToTarget(Model& model, std::string& target) {
-  constexpr double kDefaultTolerance = 1e-3;
-  const bool mixed = model.dtype == "mixed";
-  if (model.tolerance != 0 && !mixed)
-    return absl::InvalidArgumentError(absl::StrCat("the tolerance is ", model.tolerance, " and the type '", model.dtype,
-                                                   "'; only \"mixed\" has a tolerance"));
-  if (!mixed && model.dtype != "tf32") return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Target parsed, Target::Parse(target));
-  if (parsed.kind != TargetKind::kCuda)
-    return absl::InvalidArgumentError(absl::StrCat("the type is '", model.dtype, "' and the target \"", target,
-                                                   "\", which has no TensorFloat-32; give float32, or a cuda target"));
-  if (parsed.tf32 > 0)
-    return absl::InvalidArgumentError(absl::StrCat("the type is '", model.dtype, "' and the target \"", target,
-                                                   "\" has -tf32 already; give one of the two"));
-  absl::StrAppend(&target, " -tf32");
-  if (mixed) absl::StrAppend(&target, "=", model.tolerance != 0 ? model.tolerance : kDefaultTolerance);
-  RETURN_IF_ERROR(Target::Parse(target).status());
-  model.dtype = "float32";
-  model.tolerance = 0;
-  return absl::OkStatus();
-}
-
 absl::StatusOr<DimChoices> DimsOf(const Model& model) {
   DimChoices choices;
   for (const std::string& text : model.dims) RETURN_IF_ERROR(AddDim(text, choices));

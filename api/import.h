@@ -13,9 +13,6 @@ namespace diapason::api {
 
 // InvalidArgument names what is malformed.
 absl::StatusOr<ModelOptions> ModelOptionsOf(const Model& model);
-// The types "tf32" and "mixed" are float32 on a target that allows more: replaces them by "float32" and adds that to
-// the target. Other types change nothing. InvalidArgument: a tolerance without "mixed", or a target that is not cuda.
-absl::Status MoveTypeToTarget(Model& model, std::string& target);
 absl::StatusOr<DimChoices> DimsOf(const Model& model);
 // With the program of SetProgram.
 ::diapason::ImportLimits LimitsOf(const Model& model);

@@ -44,7 +44,7 @@ Progress ProgressOf(const v1::JobProgress& p, const v1::TuneSpec& spec) {
   progress.task = static_cast<int>(p.current_task());
   if (spec.trials() > 0) progress.trial_limit = spec.trials();
   if (spec.seconds() > 0) progress.time_limit_s = spec.seconds();
-  if (spec.trials() <= 0 && spec.seconds() <= 0) progress.trial_limit = kDefaultTrials;
+  if (spec.trials() <= 0 && spec.seconds() <= 0) progress.trial_limit = api::kDefaultTrials;
   if (p.has_estimated_us()) progress.estimated_us = p.estimated_us();
   if (p.has_estimated_fallback_us()) progress.estimated_fallback_us = p.estimated_fallback_us();
   progress.expected_us = p.expected_us();

@@ -5,8 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "api/documents.h"
 #include "api/endpoint.h"
 #include "api/job.h"
+#include "api/launch.h"
 #include "api/tune_spec.h"
 #include "base/check.h"
 #include "diapason/v1/tuning.pb.h"
@@ -24,7 +27,16 @@ absl::StatusOr<Job> Known(const absl::StatusOr<v1::Job>& job) {
 
 class Service::Impl {
  public:
-  explicit Impl(std::unique_ptr<ServiceClient> client) : client(std::move(client)) {}
+  Impl(Endpoint endpoint, std::unique_ptr<ServiceClient> client)
+      : endpoint(std::move(endpoint)), client(std::move(client)) {}
+  // Of the tracker, with the same credentials.
+  Endpoint tracker() const {
+    Endpoint tracker = endpoint;
+    tracker.address = client->tracker();
+    return tracker;
+  }
+
+  const Endpoint endpoint;
   const std::unique_ptr<ServiceClient> client;
 };
 
@@ -33,10 +45,14 @@ Service::~Service() = default;
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Connect(const Endpoint& service, double patience) {
   ASSIGN_OR_RETURN(std::unique_ptr<ServiceClient> client, ConnectService(service, patience));
-  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(std::move(client))));
+  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(service, std::move(client))));
 }
 
 const std::string& Service::tracker() const { return impl_->client->tracker(); }
+
+absl::StatusOr<FleetStatus> Service::Fleet(double patience_seconds) {
+  return AskFleet(impl_->tracker(), patience_seconds);
+}
 
 absl::StatusOr<int64_t> Service::Submit(const TuneOptions& options) {
   ASSIGN_OR_RETURN(TuneSpec spec, SpecOf(options));
@@ -61,6 +77,26 @@ absl::StatusOr<Job> Service::Cancel(int64_t job) { return Known(impl_->client->C
 
 absl::StatusOr<Job> Service::Resume(int64_t job, int64_t trials) { return Known(impl_->client->Resume(job, trials)); }
 
+absl::StatusOr<std::unique_ptr<LaunchedWorkers>> Service::Launch(int64_t job, const LaunchRequest& request) {
+  RETURN_IF_ERROR(CheckOptions(request));
+  auto workers = std::make_unique<LaunchedWorkers::Impl>(request);
+  WorkersPurpose purpose;
+  purpose.tracker = purpose.status = tracker();
+  ASSIGN_OR_RETURN(purpose.credentials, CredentialsFor("--service", impl_->tracker()));
+  purpose.owner = absl::StrCat("job ", job, " of ", impl_->endpoint.address);
+  purpose.used_up = [used_up = &workers->used_up] { *used_up = true; };
+  ASSIGN_OR_RETURN(workers->pool, StartWorkers(request, std::move(purpose)));
+  return std::unique_ptr<LaunchedWorkers>(new LaunchedWorkers(std::move(workers)));
+}
+
 absl::Status Service::Delete(int64_t job) { return impl_->client->Delete(job); }
+
+std::string JobJson(const Job& job) { return DocumentText({"job", 2}, JobFields(job)); }
+
+std::string JobsJson(const std::vector<Job>& jobs) {
+  Json list = Json::array();
+  for (const Job& job : jobs) list.push_back(JobFields(job));
+  return DocumentText({"jobs", 2}, {{"jobs", list}});
+}
 
 }  // namespace diapason::api

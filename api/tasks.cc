@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compiler/lower/lower.h"
 #include "diapason/compiler.h"
+#include "diapason/devices.h"
 #include "scheduler/space.h"
 #include "service/target.h"
 #include "service/tune_spec.h"

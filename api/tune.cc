@@ -1,3 +1,4 @@
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -7,10 +8,13 @@
 #include "api/check.h"
 #include "api/endpoint.h"
 #include "api/import.h"
+#include "api/launch.h"
 #include "api/spread_meter.h"
+#include "api/stop_relay.h"
 #include "api/tune_job.h"
 #include "api/tune_spec.h"
 #include "base/check.h"
+#include "db/history_name.h"
 #include "diapason/tuner.h"
 #include "worker/client.h"
 
@@ -210,15 +214,59 @@ absl::StatusOr<Fleet> ConnectTo(const FleetRequest& request, const TuneSpec& spe
   return ConnectFleet(options);
 }
 
-absl::StatusOr<Fleet> Start(const TuneOptions& options, const TuneSpec& spec, const TuneWork& work) {
+// The workers of a run, which ends when all of them are lost.
+class WorkersOfRun {
+ public:
+  explicit WorkersOfRun(const TuneOptions& options) : options_(options), request_(options.fleet.launch) {
+    if (request_.given()) stop_.emplace(options.hooks.stop);
+  }
+  absl::Status Start() {
+    if (!request_.given()) return absl::OkStatus();
+    WorkersPurpose purpose;
+    purpose.tracker = purpose.status = options_.fleet.tracker.address;
+    ASSIGN_OR_RETURN(purpose.credentials, CredentialsFor("--tracker", options_.fleet.tracker));
+    purpose.owner = OwnerOfHistory(options_.history);
+    purpose.used_up = [this] {
+      used_up_ = true;
+      stop_->Raise();
+    };
+    ASSIGN_OR_RETURN(pool_, StartWorkers(request_, std::move(purpose)));
+    return absl::OkStatus();
+  }
+  // Becomes true when the run is to stop, for whichever reason; null: never.
+  const std::atomic<bool>* stop() const { return stop_.has_value() ? stop_->flag() : options_.hooks.stop; }
+  absl::Status status() const {
+    if (!used_up_) return absl::OkStatus();
+    const absl::Status lost = NoWorkerLeft(request_);
+    return absl::Status(lost.code(),
+                        absl::StrCat(lost.message(), ", all trials are in ", ::diapason::HistoryName(options_.history),
+                                     ", the same command resumes there"));
+  }
+
+ private:
+  const TuneOptions& options_;
+  const LaunchRequest& request_;
+  std::optional<StopRelay> stop_;
+  std::atomic<bool> used_up_{false};
+  std::unique_ptr<WorkerPool> pool_;  // gone before what its thread uses
+};
+
+absl::StatusOr<Fleet> Start(const TuneOptions& options, const TuneJob& job, const TuneWork& work,
+                            WorkersOfRun& workers) {
   if (options.on_start) RETURN_IF_ERROR(options.on_start());
   if (options.fleet.tracker.address.empty()) return StartHere(options);
-  return ConnectTo(options.fleet, spec, work, options.hooks.stop);
+  RETURN_IF_ERROR(workers.Start());
+  return ConnectTo(options.fleet, job.spec, work, job.stop);
 }
 
 // Before a process is started or a history is made.
 absl::Status CheckDevices(const TuneOptions& options) {
-  if (options.fleet.tracker.address.empty()) return ResolveMeasurableTarget(options.target).status();
+  if (options.fleet.tracker.address.empty()) {
+    if (options.fleet.launch.given())
+      return absl::InvalidArgumentError("--launch starts workers of a fleet; name its tracker with --tracker");
+    return ResolveMeasurableTarget(options.target).status();
+  }
+  RETURN_IF_ERROR(CheckOptions(options.fleet.launch));
   return CredentialsFor("--tracker", options.fleet.tracker).status();
 }
 
@@ -228,14 +276,13 @@ TuneResult ResultOf(const TuneOptions& options, const TuneJob& job, const Tuned&
   heard.AddTo(result.progress);
   result.progress.ended = true;
   result.stop_reason = tuned.report.stopped;
-  result.cancelled = job.stop != nullptr && *job.stop;
+  result.cancelled = options.hooks.stop != nullptr && *options.hooks.stop;
   for (const NonDefaultFusion& won : NonDefaultFusions(tuned.work, tuned.report))
     result.fusion_choices.push_back({won.choice_point, won.alternative});
   result.choice_points = ChoicePointsOf(tuned.work, tuned.report);
   result.checks = ChecksOf(tuned.checks);
   if (options.count_workers) result.workers = LoadOf(tuned.fleet.measurer->client());
   result.spread = heard.spread.Typical();
-  if (!result.cancelled) result.check_status = Verdict(tuned);
   return result;
 }
 
@@ -253,21 +300,21 @@ absl::StatusOr<TuneResult> Tune(const TuneOptions& given) {
   job.history = options.history;
   job.without = options.without;
   job.name = options.name.empty() ? NameOf(options, job.spec) : options.name;
-  job.stop = options.hooks.stop;
+  WorkersOfRun workers(options);
+  job.stop = workers.stop();
   job.here = options.fleet.tracker.address.empty();
   Heard heard;
-  job.measure = [&](const TuneWork& work) { return Start(options, job.spec, work); };
+  job.measure = [&](const TuneWork& work) { return Start(options, job, work, workers); };
   job.listen = [&](const TuneWork& work) {
     return std::make_unique<Listener>(options, job.spec, work.partition, heard);
   };
   job.warn = [&](const std::string& text) { Warn(options.hooks, text); };
-  ASSIGN_OR_RETURN(const Tuned tuned, RunTuneJob(job));
-  return ResultOf(options, job, tuned, heard);
-}
-
-absl::StatusOr<LocalDevice> FindDevice(const std::string& target) {
-  ASSIGN_OR_RETURN(const ResolvedTarget here, ResolveMeasurableTarget(target));
-  return LocalDevice{here.target.ToString(), DeviceTitle(here.target.kind, here.facts)};
+  const absl::StatusOr<Tuned> tuned = RunTuneJob(job);
+  const absl::Status left = workers.status();
+  if (!tuned.ok()) return left.ok() ? tuned.status() : left;
+  TuneResult result = ResultOf(options, job, *tuned, heard);
+  if (!result.cancelled) result.check_status = left.ok() ? Verdict(*tuned) : left;
+  return result;
 }
 
 }  // namespace diapason::api

@@ -12,6 +12,8 @@
 namespace diapason::api {
 namespace {
 
+static_assert(kDefaultTrials == ::diapason::kDefaultTrials);
+
 absl::Status CheckValues(const TuneOptions& options) {
   const auto refuse = [](const std::string& what, const auto& value, const std::string& wanted) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, "; give ", wanted));

@@ -14,7 +14,7 @@
 #include "cli/flags.h"
 #include "cli/renamed.h"
 #include "cli/version_text.h"
-#include "db/history_name.h"
+#include "diapason/history.h"
 
 namespace diapason {
 namespace {
@@ -167,7 +167,7 @@ std::string Joined(const std::vector<std::string>& args) {
   std::string line = "diapason";
   for (const std::string& arg : args) {
     const size_t value = arg.rfind("--", 0) == 0 && arg.find('=') != std::string::npos ? arg.find('=') + 1 : 0;
-    absl::StrAppend(&line, " ", ShellQuoted(arg.substr(0, value) + HistoryName(arg.substr(value))));
+    absl::StrAppend(&line, " ", ShellQuoted(arg.substr(0, value) + api::HistoryName(arg.substr(value))));
   }
   return line;
 }

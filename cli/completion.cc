@@ -15,7 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "api/version.h"
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
@@ -277,7 +276,7 @@ std::string ManOption(const OptionFacts& option) {
 // The manual page of a command: sections as man-pages(7) names them.
 std::string ManPage(const CommandFacts& command) {
   std::string text =
-      absl::StrCat(".TH ", absl::AsciiStrToUpper(PageName(command.path)), " 1 \"\" \"diapason ", kVersion,
+      absl::StrCat(".TH ", absl::AsciiStrToUpper(PageName(command.path)), " 1 \"\" \"diapason ", api::Version(),
                    "\" \"Diapason\"\n.SH NAME\n", Roff(PageName(command.path)), " \\- ",
                    Roff(absl::StrReplaceAll(command.help, {{"\n", " "}})), "\n.SH SYNOPSIS\n", Synopsis(command));
   if (!command.subcommands.empty()) text += ".SH COMMANDS\n";

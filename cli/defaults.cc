@@ -17,7 +17,7 @@
 #include "base/nearest.h"
 #include "cli/config_file.h"
 #include "cli/renamed.h"
-#include "db/history_name.h"
+#include "diapason/history.h"
 
 namespace diapason {
 namespace {
@@ -59,7 +59,7 @@ std::vector<std::string> KeysOf(CLI::App& command) {
 bool IsPath(const CLI::Option& option) { return option.get_type_name() == "FILE" || option.get_type_name() == "DIR"; }
 
 std::string ResolvePath(const std::string& value, const std::string& file, const CliEnvironment& environment) {
-  if (IsPostgresUri(value)) return value;
+  if (api::IsDatabase(value)) return value;
   if (value.rfind("~/", 0) == 0) return Variable(environment, "HOME") + value.substr(1);
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   return value.empty() ? value : (folder / value).string();  // an absolute one stays
@@ -68,7 +68,7 @@ std::string ResolvePath(const std::string& value, const std::string& file, const
 absl::Status SetDefault(CLI::Option& option, const std::string& value, const std::string& source) {
   try {
     option.required(false)->default_val(value);
-    if (IsPostgresUri(value)) option.default_str(HistoryName(value));  // what --help shows
+    if (api::IsDatabase(value)) option.default_str(api::HistoryName(value));  // what --help shows
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", absl::StrReplaceAll(error.what(), {{"\n", " "}})));
   }

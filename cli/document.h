@@ -1,33 +1,14 @@
-// JSON that commands print with --json. Each document begins with its schema, "diapason.NAME/VERSION", which is
-// docs/schema/NAME.json: a change of meaning or a field that is gone is a new version, a new field is not.
+// JSON that commands print with --json (base/document.h).
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <ostream>
 #include <string>
 
-#include "base/json.h"
+#include "base/document.h"
 
 namespace diapason {
 
-// NAME and VERSION.
-struct DocumentSchema {
-  const char* name;
-  int version;
-};
-
-// `fields` is an object. Text that is no UTF-8 is printed with replacement characters.
 void WriteDocument(std::ostream& out, const DocumentSchema& schema, const Json& fields);
-
-// Null for a value that is not there.
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-// RFC 3339 text of an instant in Unix nanoseconds; null for 0, an instant that is not known or not yet there.
-Json Instant(int64_t unix_nanoseconds);
 
 // The document of an error, in place of the one that the command did not print: {"schema", "error"}.
 void WriteErrorDocument(std::ostream& out, const std::string& sentence);

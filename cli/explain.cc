@@ -17,10 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
-#include "base/json.h"
 #include "cli/command.h"
-#include "cli/document.h"
-#include "cli/explanation.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 
@@ -159,7 +156,7 @@ absl::StatusOr<api::Explanation> ExplanationOf(const ExplainFlags& flags, Sessio
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const api::Explanation explanation, ExplanationOf(flags, session));
   if (flags.json) {
-    WriteDocument(session.out, {"explanation", 2}, ExplanationJson(explanation));
+    session.out << api::ExplanationJson(explanation);
   } else {
     PrintText(session.out, explanation, flags.show);
   }

@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "api/import.h"
 #include "base/check.h"
+#include "diapason/devices.h"
 
 namespace diapason {
 namespace {
@@ -193,6 +193,20 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {
     shape.push_back(*extent);
   }
   return shape;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(const std::string& flag,
+                                                                            const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  if (text.empty()) return pairs;
+  for (const std::string& piece : static_cast<std::vector<std::string>>(absl::StrSplit(text, ','))) {
+    const size_t equals = piece.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, " is not understood; write it as rack=a,room=2"));
+    }
+    pairs.emplace_back(piece.substr(0, equals), piece.substr(equals + 1));
+  }
+  return pairs;
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,6 +75,9 @@ void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::st
 void AddMaskFlag(CLI::App* command, std::string* mask);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
+// Parses "rack=a,room=2". InvalidArgument names the flag and the invalid part.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(const std::string& flag,
+                                                                            const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);
 // The argument as a shell takes it: in quotes where it needs them.
 std::string ShellQuoted(const std::string& arg);

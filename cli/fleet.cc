@@ -1,22 +1,17 @@
 // diapason fleet status: workers, devices and queues of a tracker. diapason fleet health: whether it serves.
+#include "diapason/fleet.h"
+
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <memory>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
-#include "base/json.h"
 #include "cli/command.h"
-#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
-#include "cli/service_json.h"
 #include "cli/table.h"
-#include "worker/fleet_status.h"
-#include "worker/rpc/address.h"
-#include "worker/rpc/health_check.h"
 
 namespace diapason {
 namespace {
@@ -28,9 +23,9 @@ struct FleetFlags {
   SecurityFlags security;
 };
 
-std::string StateOf(const FleetStatus::Device& device) {
+std::string StateOf(const api::FleetStatus::Device& device) {
   std::string state = device.state;
-  if (Drifts(device.drift)) absl::StrAppend(&state, ", drifts ", absl::StrFormat("%.2fx", device.drift));
+  if (device.drifts()) absl::StrAppend(&state, ", drifts ", absl::StrFormat("%.2fx", device.drift));
   if (device.excluded) absl::StrAppend(&state, ", excluded");
   return state;
 }
@@ -39,7 +34,7 @@ std::string Percent(double share) { return absl::StrFormat("%.0f%%", 100 * share
 
 std::string Ago(double seconds) { return seconds < 60 ? absl::StrFormat("%.1f s", seconds) : ClockText(seconds); }
 
-void PrintText(std::ostream& out, const FleetStatus& status) {
+void PrintText(std::ostream& out, const api::FleetStatus& status) {
   TextTable models({{"key"}, {"total", true}, {"free", true}, {"pending", true}});
   for (const auto& m : status.models) {
     models.AddRow({absl::StrCat(m.kind, m.model.empty() ? " (any)" : " " + m.model), absl::StrCat(m.total),
@@ -58,8 +53,8 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
                      {"seen", true}});
   for (const auto& d : status.devices) {
     devices.AddRow({d.host, d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d),
-                    absl::StrCat(d.leases), absl::StrFormat("%.2f", d.trials_per_second), Percent(d.utilisation),
-                    Percent(d.error_rate), Ago(d.last_seen_seconds)});
+                    absl::StrCat(d.leases), absl::StrFormat("%.2f", d.trials_per_s), Percent(d.utilisation),
+                    Percent(d.error_rate), Ago(d.last_seen_s)});
   }
   TextTable queues(
       {{"queue"}, {"priority", true}, {"weight", true}, {"pending", true}, {"leased", true}, {"done", true}});
@@ -69,7 +64,7 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
   }
   out << models.ToString() << "\n" << devices.ToString();
   for (const auto& d : status.devices) {
-    if (!d.why.empty()) out << d.worker << " " << d.name << " is " << d.state << ": " << d.why << "\n";
+    if (!d.reason.empty()) out << d.worker << " " << d.name << " is " << d.state << ": " << d.reason << "\n";
   }
   if (!status.queues.empty()) out << "\n" << queues.ToString();
 }
@@ -81,10 +76,7 @@ struct HealthFlags {
 };
 
 absl::Status RunHealth(const HealthFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckAddress("--address", flags.address));  // one
-  ASSIGN_OR_RETURN(const auto credentials, DialWith("--address", flags.address, flags.security));
-  RETURN_IF_ERROR(
-      CheckHealth(flags.address, std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.timeout)), credentials));
+  RETURN_IF_ERROR(api::CheckHealth(EndpointOf(flags.address, flags.security), flags.timeout));
   session.out << "serving\n";
   return absl::OkStatus();
 }
@@ -102,10 +94,9 @@ void AddHealth(CLI::App& fleet, CommandBody& chosen) {
 }
 
 absl::Status RunStatus(const FleetFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
-  ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
+  ASSIGN_OR_RETURN(const api::FleetStatus status, api::AskFleet(EndpointOf(flags.tracker, flags.security), flags.wait));
   if (flags.json) {
-    WriteDocument(session.out, {"fleet", 2}, FleetJson(status));
+    session.out << api::FleetJson(status);
   } else {
     PrintText(session.out, status);
   }

@@ -17,7 +17,6 @@
 #include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "db/history_name.h"
 
 namespace diapason {
 namespace {
@@ -111,10 +110,10 @@ absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
     if (report.ok()) session.out << "ok, " << Count(report.record_count, "record") << "\n";
   }
   if (report.ok()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(HistoryName(flags.history), " has ", Count(report.problems.size(), "problem"),
-                                          "; save what is whole with `diapason history export ",
-                                          HistoryName(flags.history),
-                                          " --skip-damaged --out good.jsonl` and import that into a new file"));
+  return absl::DataLossError(
+      absl::StrCat(api::HistoryName(flags.history), " has ", Count(report.problems.size(), "problem"),
+                   "; save what is whole with `diapason history export ", api::HistoryName(flags.history),
+                   " --skip-damaged --out good.jsonl` and import that into a new file"));
 }
 
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {
@@ -186,8 +185,8 @@ absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
                    {"updated", report.updated},
                    {"latencies", report.latencies}});
   } else {
-    session.out << "copied " << Count(report.added, "record") << " to " << HistoryName(flags.to) << "; " << report.known
-                << " were there already\n";
+    session.out << "copied " << Count(report.added, "record") << " to " << api::HistoryName(flags.to) << "; "
+                << report.known << " were there already\n";
   }
   return absl::OkStatus();
 }

@@ -5,12 +5,15 @@
 
 namespace diapason {
 
-// While a guard exists, the first SIGINT or SIGTERM sets a flag instead of terminating the process; the second one
-// exits with code 130. At most one guard may exist.
+// What a second signal does: ends the process with a message and code 130, or what it did before there was a guard.
+enum class SecondSignal { kExit, kAsBefore };
+
+// While a guard exists, the first SIGINT or SIGTERM sets a flag instead of terminating the process. At most one guard
+// may exist.
 class InterruptGuard {
  public:
   // The first signal sets *stop to true. REQUIRES: `stop` outlives the guard.
-  explicit InterruptGuard(std::atomic<bool>* stop);
+  explicit InterruptGuard(std::atomic<bool>* stop, SecondSignal second = SecondSignal::kExit);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

@@ -21,18 +21,14 @@
 #include "cli/progress.h"
 #include "cli/progress_snapshot.h"
 #include "cli/service_flags.h"
-#include "cli/service_json.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/waiting.h"
 #include "diapason/service.h"
-#include "service/worker_pool.h"
-#include "worker/fleet_status.h"
 
 namespace diapason {
 namespace {
 
-constexpr DocumentSchema kJobSchema{"job", 2};
 // States of jobs.
 constexpr char kQueued[] = "queued", kRunning[] = "running", kFailed[] = "failed", kCancelled[] = "cancelled";
 
@@ -71,18 +67,13 @@ std::string NetworkCheckText(const api::JobCheck& check) {
   return absl::StrCat(check.text, "\nmeasured latency ", Duration(*check.latency_us * 1e-6));
 }
 
-// The workers of --launch for a job, until this is gone; *used_up becomes true when none is left. A command about the
-// same job finds them again, on whatever host.
-absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const api::Service& client, const JobFlags& flags,
-                                                       std::atomic<bool>* used_up) {
+// The workers of --launch for a job, until this is gone; null without the flag. A command about the same job finds them
+// again, on whatever host.
+absl::StatusOr<std::unique_ptr<api::LaunchedWorkers>> WorkersFor(int64_t job, api::Service& client,
+                                                                 const JobFlags& flags) {
   if (!flags.launch.given()) return nullptr;
-  ASSIGN_OR_RETURN(const auto credentials, DialWith("--service", client.tracker(), flags.security));
   StartLog({});
-  return StartWorkers(flags.launch, {.tracker = client.tracker(),
-                                     .status = client.tracker(),
-                                     .credentials = credentials,
-                                     .owner = absl::StrCat("job ", job, " of ", flags.service),
-                                     .used_up = [used_up] { *used_up = true; }});
+  return client.Launch(job, LaunchRequestOf(flags.launch));
 }
 
 // How a job ended, as the exit of the command that followed it.
@@ -98,8 +89,7 @@ absl::Status EndOf(const api::Job& job) {
 // Tells once in a while why a job does not get on.
 class WaitingTeller {
  public:
-  WaitingTeller(api::Service& client, const JobFlags& flags, Session& session)
-      : client_(client), flags_(flags), session_(session) {}
+  WaitingTeller(api::Service& client, Session& session) : client_(client), session_(session) {}
 
   // After a while without a new measurement. A sentence is repeated only after another one.
   void Look(const api::Job& job) {
@@ -127,15 +117,12 @@ class WaitingTeller {
       if (const absl::StatusOr<std::vector<api::Job>> jobs = client_.Jobs(); jobs.ok())
         for (const api::Job& other : *jobs) waiting.running_jobs += other.state == kRunning ? 1 : 0;
     }
-    std::optional<FleetStatus> fleet;
-    if (const auto credentials = DialWith("--service", client_.tracker(), flags_.security); credentials.ok())
-      if (absl::StatusOr<FleetStatus> status = AskFleetStatus(client_.tracker(), 1, *credentials); status.ok())
-        fleet = *std::move(status);
+    std::optional<api::FleetStatus> fleet;
+    if (absl::StatusOr<api::FleetStatus> status = client_.Fleet(1); status.ok()) fleet = *std::move(status);
     return WhyWaiting(waiting, fleet);
   }
 
   api::Service& client_;
-  const JobFlags& flags_;
   Session& session_;
   int64_t measured_ = -1;
   std::chrono::steady_clock::time_point since_, asked_;
@@ -143,8 +130,8 @@ class WaitingTeller {
 };
 
 // Follows a job to its end, or until Ctrl-C or the end of the command's own workers, which leave the job alone.
-absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, const std::atomic<bool>& used_up,
-                   Session& session) {
+absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::LaunchedWorkers> workers, WorkersFor(id, client, flags));
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   // The title says of what: that is known only when the job was asked for.
@@ -156,9 +143,10 @@ absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, cons
   api::Job job;
   std::string last_text;
   std::set<std::string> warned;
-  WaitingTeller waiting(client, flags, session);
+  WaitingTeller waiting(client, session);
   const auto unread = [&] { return !session.out && !flags.json; };  // nobody looks any more
-  while (!stop && !used_up && !unread()) {
+  const auto left = [&] { return workers == nullptr ? absl::OkStatus() : workers->status(); };
+  while (!stop && left().ok() && !unread()) {
     ASSIGN_OR_RETURN(job, client.Wait(id, job.version, 1));
     if (!job.text.empty() && job.text != last_text && !job.ended()) Warn(session, job.text);
     last_text = job.text;
@@ -169,10 +157,11 @@ absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, cons
     if (job.progress.has_value()) view.Update(SnapshotOf(*job.progress));
   }
   if (job.progress.has_value()) view.Finish(SnapshotOf(*job.progress));
-  if (flags.json) WriteDocument(session.out, kJobSchema, JobJson(job));
+  if (flags.json) session.out << api::JobJson(job);
   if (!job.ended() && !stop) {
-    return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
-                                                   "` with the same flags brings workers again"));
+    return absl::UnavailableError(absl::StrCat(left().message(), ", job ", id,
+                                               " keeps all trials and waits, `diapason jobs watch ", id,
+                                               "` with the same flags brings workers again"));
   }
   if (!job.ended()) {
     return absl::CancelledError(
@@ -191,16 +180,14 @@ absl::Status Watch(api::Service& client, int64_t id, const JobFlags& flags, cons
 absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const api::TuneOptions options, TuneOptionsOf(flags.tune));
   RETURN_IF_ERROR(api::CheckOptions(options));
-  RETURN_IF_ERROR(CheckLaunchFlags(flags.job.launch));
+  RETURN_IF_ERROR(api::CheckOptions(LaunchRequestOf(flags.job.launch)));
   if (flags.job.launch.given() && !flags.wait)
     return absl::InvalidArgumentError("--launch starts workers that end with this command; add --wait");
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags.job));
   ASSIGN_OR_RETURN(const int64_t id, client->Submit(options));
   if (flags.wait) {
     if (!flags.job.json) session.out << "job " << id << "\n" << std::flush;
-    std::atomic<bool> used_up{false};
-    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(id, *client, flags.job, &used_up));
-    return Watch(*client, id, flags.job, used_up, session);
+    return Watch(*client, id, flags.job, session);
   }
   if (flags.job.json) {
     WriteDocument(session.out, {"submitted", 1}, {{"job", id}});
@@ -214,9 +201,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   ASSIGN_OR_RETURN(const std::vector<api::Job> jobs, client->Jobs());
   if (flags.json) {
-    Json list = Json::array();
-    for (const api::Job& job : jobs) list.push_back(JobJson(job));
-    WriteDocument(session.out, {"jobs", 2}, {{"jobs", list}});
+    session.out << api::JobsJson(jobs);
     return absl::OkStatus();
   }
   TextTable table({{"job", true},
@@ -288,7 +273,7 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   ASSIGN_OR_RETURN(const api::Job job, client->Get(flags.job));
   if (flags.json) {
-    WriteDocument(session.out, kJobSchema, JobJson(job));
+    session.out << api::JobJson(job);
   } else {
     PrintJob(session.out, job);
     PrintJobTasks(session.out, job);
@@ -297,17 +282,15 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
 }
 
 absl::Status RunWatch(const JobFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
+  RETURN_IF_ERROR(api::CheckOptions(LaunchRequestOf(flags.launch)));
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
   RETURN_IF_ERROR(client->Get(flags.job).status());  // before anything is started for it
-  std::atomic<bool> used_up{false};
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(flags.job, *client, flags, &used_up));
-  return Watch(*client, flags.job, flags, used_up, session);
+  return Watch(*client, flags.job, flags, session);
 }
 
 absl::Status TellState(const api::Job& job, const JobFlags& flags, Session& session) {
   if (flags.json) {
-    WriteDocument(session.out, kJobSchema, JobJson(job));
+    session.out << api::JobJson(job);
   } else {
     session.out << "job " << job.id << " is " << job.state << "\n";
   }

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "api/processes/processes.h"
 #include "cli/cli.h"
-#include "cli/internal.h"
 
 namespace {
 
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> args(argv + 1, argv + argc);
-  if (const std::optional<int> code = diapason::RunInternal(args)) return *code;
+  if (const std::optional<int> code = diapason::api::RunInternal(args)) return *code;
   diapason::CliEnvironment environment;
   environment.in = &std::cin;
   environment.out_is_terminal = IsTerminal(STDOUT_FILENO);

@@ -1,58 +1,40 @@
 // diapason tracker: the registry of workers and the queue of measurements.
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <ostream>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
-#include "cli/self_check.h"
+#include "cli/interrupt.h"
 #include "cli/service_flags.h"
-#include "worker/tracker/server.h"
+#include "diapason/servers.h"
 
 namespace diapason {
 namespace {
 
 struct TrackerFlags {
   ServiceFlags service;
-  QuotaFlags quotas;
-  std::string listen, state;
-  double heartbeat = 1, session = 10, lease = 15, queue_expiry = 60, exclude_drift = 0;
-  int64_t max_pending = 4096;
+  std::string listen;
+  api::TrackerOptions options;
 };
 
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const ServerCredentials credentials, ListenWith("--listen", flags.listen, flags.service.security));
-  if (flags.session <= 2 * flags.heartbeat || flags.lease < flags.session) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--heartbeat ", flags.heartbeat, ", --session ", flags.session, " and --lease ", flags.lease,
-        " do not fit each other: a session is to last more than two heartbeats, and a lease no less than a session"));
-  }
+  std::atomic<bool> stop{false};
+  std::optional<InterruptGuard> interrupt;
+  api::TrackerOptions options = flags.options;
+  options.listen = ListenAt(flags.listen, flags.service.security);
+  options.metrics = flags.service.metrics;
+  options.on_listen = [&](const std::string& address) {
+    session.out << "tracker listens on " << address << "\n" << std::flush;
+    interrupt.emplace(&stop, SecondSignal::kAsBefore);
+  };
+  options.hooks.stop = &stop;
   StartLog(flags.service);
-  TrackerOptions options;
-  options.heartbeat = Milliseconds(flags.heartbeat);
-  options.session = Milliseconds(flags.session);
-  options.lease = Milliseconds(flags.lease);
-  options.queue_expiry = Milliseconds(flags.queue_expiry);
-  options.exclude_drift = flags.exclude_drift;
-  options.max_pending = static_cast<uint32_t>(flags.max_pending);
-  flags.quotas.ApplyTo(options);
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrackerServer> server,
-                   TrackerServer::Start({flags.listen, credentials}, std::move(options), flags.state));
-  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics,
-                   StartMetrics(flags.service, [&server] { return server->Metrics(); }));
-  auto self_check = std::make_unique<SelfCheck>(server->address(), credentials.tls);
-  session.out << "tracker listens on " << server->address() << "\n" << std::flush;
-  WaitForStop();
-  self_check.reset();
-  LogEvent(LogLevel::kInfo, "tracker_stops", {});
-  server->Shutdown();
-  SetLogLevel(LogLevel::kNone);
+  RETURN_IF_ERROR(api::RunTracker(options));
+  StopLog();
   return absl::OkStatus();
 }
 
@@ -64,22 +46,24 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
       "Workers and tuners connect to the tracker. Without --state, a restarted tracker has no knowledge of earlier "
       "leases: workers and tuners register again by themselves, and running measurements are repeated.");
   auto flags = std::make_shared<TrackerFlags>();
+  api::TrackerOptions* options = &flags->options;
   AddListenFlag(command, &flags->listen);
-  command->add_option("--state", flags->state, "File that keeps queues, leases and results across restarts")
+  command->add_option("--state", options->state, "File that keeps queues, leases and results across restarts")
       ->type_name("FILE");
-  AddNumber(command, "--heartbeat", &flags->heartbeat, 0, "Seconds between the reports of a worker (default 1)");
-  AddNumber(command, "--session", &flags->session, 0,
+  AddNumber(command, "--heartbeat", &options->heartbeat_seconds, 0,
+            "Seconds between the reports of a worker (default 1)");
+  AddNumber(command, "--session", &options->session_seconds, 0,
             "Seconds without a report after which a worker counts as lost (default 10)");
-  AddNumber(command, "--lease", &flags->lease, 0,
+  AddNumber(command, "--lease", &options->lease_seconds, 0,
             "Seconds after which a lease that is not renewed expires, and its measurement runs elsewhere (default 15)");
-  AddNumber(command, "--queue-expiry", &flags->queue_expiry, 0,
+  AddNumber(command, "--queue-expiry", &options->queue_expiry_seconds, 0,
             "Seconds without a call after which a tuner is forgotten (default 60)");
-  AddNumber(command, "--exclude-drift", &flags->exclude_drift, 1,
+  AddNumber(command, "--exclude-drift", &options->exclude_drift, 1,
             "Take a device out of service while its reference-kernel time differs by more than this ratio from that of "
             "other devices of its model (default: only `fleet status` shows drift)");
-  AddWhole(command, "--max-pending", &flags->max_pending, {1, 1 << 20},
+  AddWhole(command, "--max-pending", &options->max_pending, {1, 1 << 20},
            "Measurements that one tuner may have queued (default 4096)");
-  AddQuotaFlags(command, &flags->quotas);
+  AddQuotaFlags(command, &options->quotas);
   AddServiceFlags(command, &flags->service, ConnectionSide::kServer);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });
 }

@@ -26,10 +26,9 @@
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/tune_summary.h"
-#include "compiler/tensor/target.h"
-#include "db/history_name.h"
+#include "diapason/devices.h"
+#include "diapason/history.h"
 #include "diapason/tuner.h"
-#include "service/worker_pool.h"
 
 namespace diapason {
 namespace {
@@ -210,9 +209,6 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat(alone, " chooses among the devices of a fleet; name its tracker with --tracker"));
   }
-  if (flags.tracker.empty() && flags.launch.given())
-    return absl::InvalidArgumentError("--launch starts workers of a fleet; name its tracker with --tracker");
-  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   if (flags.tracker.empty()) return absl::OkStatus();
   if (flags.builders > 0) {
     return absl::InvalidArgumentError(
@@ -226,25 +222,13 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--keep-env is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
   }
-  return DialWith("--tracker", flags.tracker, flags.security).status();
-}
-
-// The workers of --launch; null without it.
-absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, std::function<void()> used_up) {
-  if (!flags.launch.given()) return nullptr;
-  ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
-  StartLog({});
-  return StartWorkers(flags.launch, {.tracker = flags.tracker,
-                                     .status = flags.tracker,
-                                     .credentials = credentials,
-                                     .owner = OwnerOfFile(flags.history),
-                                     .used_up = std::move(used_up)});
+  return absl::OkStatus();
 }
 
 // "resnet-18 for cpu on AMD EPYC, AVX-512".
 absl::StatusOr<std::string> TitleOf(const TuneFlags& flags) {
-  ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
-  std::string title = absl::StrCat(flags.model.model, " for ", target.ToString());
+  ASSIGN_OR_RETURN(const std::string target, api::NormalizeTarget(flags.target));
+  std::string title = absl::StrCat(flags.model.model, " for ", target);
   if (!flags.tracker.empty()) return title;
   ASSIGN_OR_RETURN(const api::LocalDevice here, api::FindDevice(flags.target));
   return absl::StrCat(title, " on ", here.title);
@@ -267,6 +251,7 @@ absl::StatusOr<api::TuneOptions> AllOptionsOf(const TuneFlags& flags, Session& s
   options.keep_environment = flags.keep_environment;
   if (!flags.tracker.empty()) options.fleet.tracker = EndpointOf(flags.tracker, flags.security);
   options.fleet.wait_seconds = flags.wait >= 0 ? flags.wait : flags.launch.given() ? kWaitForLaunched : kWait;
+  options.fleet.launch = LaunchRequestOf(flags.launch);
   options.count_workers = flags.json;
   options.name = session.command_line;
   options.hooks = HooksOf(session);
@@ -276,42 +261,31 @@ absl::StatusOr<api::TuneOptions> AllOptionsOf(const TuneFlags& flags, Session& s
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
   ASSIGN_OR_RETURN(api::TuneOptions options, AllOptionsOf(flags, session));
-  std::atomic<bool> stop{false}, used_up{false};
+  std::atomic<bool> stop{false};
   options.hooks.stop = &stop;
   std::optional<InterruptGuard> interrupt;
-  std::unique_ptr<WorkerPool> pool;
   std::optional<ProgressView> view;
   options.on_start = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(std::string title, TitleOf(flags));
     view.emplace(flags.json ? session.err : session.out, StyleOf(flags, session, std::move(title)));
     interrupt.emplace(&stop);
-    ASSIGN_OR_RETURN(pool, StartPool(flags, [&] {
-                       used_up = true;
-                       stop = true;
-                     }));
+    if (flags.launch.given()) StartLog({});
     return absl::OkStatus();
   };
   options.progress = [&](const api::Progress& progress) {
     progress.ended ? view->Finish(SnapshotOf(progress)) : view->Update(SnapshotOf(progress));
   };
-  const auto no_worker_left = [&] {
-    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", HistoryName(flags.history),
-                                                   ", the same command resumes there"));
-  };
-  const absl::StatusOr<api::TuneResult> tuned = api::Tune(options);
-  if (!tuned.ok() && used_up) return no_worker_left();
-  RETURN_IF_ERROR(tuned.status());
-  flags.json ? PrintJson(session.out, *tuned) : PrintText(session.out, *tuned);
+  ASSIGN_OR_RETURN(const api::TuneResult tuned, api::Tune(options));
+  flags.json ? PrintJson(session.out, tuned) : PrintText(session.out, tuned);
   if (!interrupt->requested())
-    for (const std::string& doubt : TuneDoubts(*tuned)) Warn(session, doubt);
+    for (const std::string& doubt : TuneDoubts(tuned)) Warn(session, doubt);
   if (interrupt->requested()) {
-    return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(tuned->progress.measured, "trial"),
-                                             "; all are in ", HistoryName(flags.history),
+    return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(tuned.progress.measured, "trial"),
+                                             "; all are in ", api::HistoryName(flags.history),
                                              ", the same command resumes there"));
   }
-  if (used_up) return no_worker_left();
-  if (tuned->check_status.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";
-  return tuned->check_status;
+  if (tuned.check_status.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";
+  return tuned.check_status;
 }
 
 }  // namespace

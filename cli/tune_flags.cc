@@ -8,8 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "cli/device_names.h"
-#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -19,7 +17,7 @@ constexpr char kFleet[] = "Measuring on a fleet";
 
 void AddLimits(CLI::App* command, TuneFlags* flags) {
   AddWhole(command, "--trials", &flags->trials, {1, kMost},
-           absl::StrCat("Measurements in all, those in the history included (default ", kDefaultTrials,
+           absl::StrCat("Measurements in all, those in the history included (default ", api::kDefaultTrials,
                         ", or no limit with --seconds)"));
   AddNumber(command, "--seconds", &flags->seconds, 0,
             "Time limit, including verification; tuning stops at --trials or --seconds, whichever comes first");

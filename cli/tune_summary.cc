@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "db/history_name.h"
+#include "diapason/history.h"
 
 namespace diapason {
 namespace {
@@ -32,7 +32,7 @@ std::string HowToTimeAll(const api::Progress& progress, int64_t tasks, int64_t t
 
 std::string BuildCommand(const TuneFlags& flags) {
   return absl::StrCat("diapason build ", ModelArguments(flags.model), " --target ", ShellQuoted(flags.target),
-                      " --history ", ShellQuoted(HistoryName(flags.history)), " --out package");
+                      " --history ", ShellQuoted(api::HistoryName(flags.history)), " --out package");
 }
 
 std::vector<std::string> TuneDoubts(const api::TuneResult& result) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "worker/fleet_status.h"
+#include "diapason/fleet.h"
 
 namespace diapason {
 
@@ -22,6 +22,6 @@ struct WaitingJob {
 
 // The reason and what to do about it, in one sentence. Nothing: there is a device, so the job will continue. `fleet` is
 // absent if the tracker could not be asked.
-std::optional<std::string> WhyWaiting(const WaitingJob& job, const std::optional<FleetStatus>& fleet);
+std::optional<std::string> WhyWaiting(const WaitingJob& job, const std::optional<api::FleetStatus>& fleet);
 
 }  // namespace diapason

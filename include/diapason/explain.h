@@ -52,6 +52,9 @@ struct Explanation {
                                                              // estimates of their defaults in us, the fastest first
 };
 
+// The document that `diapason explain --json` prints (docs/schema/explanation.json).
+std::string ExplanationJson(const Explanation& explanation);
+
 // NotFound: no such history or record; other errors: of reading the record, its workload and its schedule.
 absl::StatusOr<Explanation> ExplainRecord(const std::string& history, int64_t record);
 

@@ -15,6 +15,11 @@
 
 namespace diapason::api {
 
+// What messages, records and files call a history: its path, or its URI without passwords.
+std::string HistoryName(const std::string& history);
+// Whether a history is named by the URI of a database, not by a path.
+bool IsDatabase(const std::string& history);
+
 // A measurement that succeeded.
 struct Record {
   int64_t id = 0;

@@ -16,6 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "diapason/fleet.h"
+#include "diapason/launch.h"
 #include "diapason/model.h"
 #include "diapason/tuner.h"
 
@@ -55,6 +57,11 @@ struct Job {
   bool ended() const { return state != "queued" && state != "running"; }
 };
 
+// The documents that `diapason jobs show --json` and `diapason jobs list --json` print (docs/schema/job.json,
+// jobs.json).
+std::string JobJson(const Job& job);
+std::string JobsJson(const std::vector<Job>& jobs);
+
 // A service that answers. Safe from any thread. A call to a service that does not answer is repeated until `patience`
 // seconds have passed; then it returns Unavailable with the address. Of several addresses, each attempt goes to the
 // next. Calls about one job return NotFound for an id that the service does not have, Delete excepted;
@@ -71,6 +78,8 @@ class Service {
 
   // Address of the tracker that the service uses.
   const std::string& tracker() const;
+  // AskFleet of that tracker, with the credentials for the service.
+  absl::StatusOr<FleetStatus> Fleet(double patience_seconds = 5);
 
   // Uploads the model if it is a file that the service does not have, queues the job and returns its id. What
   // `options` says of the history, of this host's processes and of callbacks has no meaning here. InvalidArgument
@@ -86,6 +95,9 @@ class Service {
   absl::StatusOr<Job> Cancel(int64_t job);
   // Queues a job that has ended again, to continue from the history. `trials`: its new limit; 0: the one it had.
   absl::StatusOr<Job> Resume(int64_t job, int64_t trials = 0);
+  // Starts workers that are for this job until the result is gone. Errors: those of CheckOptions(request) and of files
+  // with credentials.
+  absl::StatusOr<std::unique_ptr<LaunchedWorkers>> Launch(int64_t job, const LaunchRequest& request);
   // Forgets a job that has ended; its records stay. OK if there is no such job. FailedPrecondition: it has not ended.
   absl::Status Delete(int64_t job);
 

@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "diapason/compiler.h"
+#include "diapason/devices.h"
+#include "diapason/launch.h"
 #include "diapason/model.h"
 
 namespace diapason::api {
@@ -64,19 +66,29 @@ struct Progress {
 
 // The devices of a fleet (docs/fleet.md) that measure. All are of one target and one model.
 struct FleetRequest {
-  Endpoint tracker;                           // no address: measure on this host; the other members are then ignored
+  // No address: measure on this host; `launch` is then without an engine, and the other members are ignored.
+  Endpoint tracker;
   std::string device;                         // model; empty: the only model of the target in the fleet
   std::map<std::string, std::string> labels;  // labels that the workers must have
   int priority = 0;                           // higher priorities are measured first
   double weight = 1;                          // share of the devices among tuners of the same priority
-  double wait_seconds = 60;                   // for a device, and (60 at most) for the tracker
+  // For a device, and (60 at most) for the tracker. Launched workers may wait longer for their turn in the queue of the
+  // cluster.
+  double wait_seconds = 60;
+  // Workers to start for the run, once the model was read; the next run of the same history finds again what a killed
+  // process left behind. When all are lost and nobody else measures, the run stops.
+  LaunchRequest launch;
 };
+
+// Measurements of a run without a limit, including those in the history.
+inline constexpr int64_t kDefaultTrials = 1000;
 
 struct TuneOptions {
   Model model;
   std::string target;
   std::string history;  // created if it does not exist
-  // Tuning stops at the first limit. `trials` includes those in the history; 0: 1000, or no limit with `seconds`.
+  // Tuning stops at the first limit. `trials` includes those in the history; 0: kDefaultTrials, or no limit with
+  // `seconds`.
   int64_t trials = 0;
   double seconds = 0;      // includes verification; 0: no limit
   std::vector<int> tasks;  // tune only these, by id; empty: all
@@ -150,8 +162,8 @@ struct TuneResult {
   // Spread of the samples of a typical trial: largest minus smallest, relative to the median. More than 0.2 indicates
   // that the machine was busy. 0: not known.
   double spread = 0;
-  // OK; DataLoss if the tuned network is wrong; else why it could not be checked. The records are in the history in any
-  // case.
+  // OK; DataLoss if the tuned network is wrong; else why it could not be checked: Unavailable if no launched worker was
+  // left. The records are in the history in any case.
   absl::Status check_status;
 };
 
@@ -164,14 +176,5 @@ absl::Status CheckOptions(const TuneOptions& options);
 // there is no such device, or the tracker does not answer; Cancelled: hooks.stop became true while the model was read;
 // other errors are those of the history (full disk).
 absl::StatusOr<TuneResult> Tune(const TuneOptions& options);
-
-// A device of this host that can measure a target.
-struct LocalDevice {
-  std::string target;  // resolved: all attributes that kernels depend on are given
-  std::string title;   // "AMD EPYC, AVX-512"
-};
-// InvalidArgument: the target does not parse, or names something that this host does not have; Unavailable: there is no
-// such device.
-absl::StatusOr<LocalDevice> FindDevice(const std::string& target);
 
 }  // namespace diapason::api

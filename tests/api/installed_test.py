@@ -10,13 +10,15 @@ from commands import run
 
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
-HEADERS = ["compiler.h", "explain.h", "history.h", "inspect.h", "model.h", "profile.h", "records.h", "run.h", "service.h", "tuner.h"]
+HEADERS = ["compiler.h", "devices.h", "explain.h", "fleet.h", "history.h", "inspect.h", "launch.h", "model.h", "profile.h", "records.h", "report.h", "run.h", "servers.h", "service.h", "tuner.h"]
 # Of the public headers: functions of the namespace, and those of classes.
-FUNCTIONS = {"AddRecords", "Build", "CheckHistory", "CheckOptions", "CheckRecords", "CopyHistory", "ExplainCandidate", "ExplainRecord", "ExportHistory",
-             "ExportKernels", "FindDevice", "ImportHistory", "InspectModel", "InspectPackage", "IsPackage", "ListRecords", "Networks", "Profile", "PruneHistory",
-             "QueryService", "Run", "SetProgram", "SizesText", "Tasks", "Tune", "Version"}
-METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "PortInfo::TypeText", "Service::Cancel", "Service::Connect",
-           "Service::Delete", "Service::Get", "Service::Jobs", "Service::Resume", "Service::Submit", "Service::Wait", "Service::tracker", "Service::~Service"}
+FUNCTIONS = {"AddRecords", "AskFleet", "Build", "CheckHealth", "CheckHistory", "CheckOptions", "CheckRecords", "CopyHistory", "Devices", "ExplainCandidate",
+             "ExplainRecord", "ExplanationJson", "ExportHistory", "ExportKernels", "FindDevice", "FleetJson", "HistoryName", "ImportHistory", "InspectModel", "InspectPackage", "IsDatabase", "IsPackage", "JobJson",
+             "JobsJson", "ListRecords", "MoveTypeToTarget", "Networks", "NormalizeTarget", "Profile", "PruneHistory", "QueryService", "Run", "RunTracker", "RunWorker", "Serve", "ServePages", "SetLogLevel", "SetProgram", "SizesText",
+             "Tasks", "Tune", "Version", "WriteReport"}
+METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "LaunchedWorkers::status", "LaunchedWorkers::~LaunchedWorkers", "PortInfo::TypeText", "Service::Cancel", "Service::Connect",
+           "Service::Delete", "Service::Fleet", "Service::Get", "Service::Jobs", "Service::Launch", "Service::Resume", "Service::Submit", "Service::Wait", "Service::tracker",
+           "Service::~Service"}
 
 
 class Installed(unittest.TestCase):

@@ -1,6 +1,7 @@
 #include "cli/interrupt.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -36,6 +37,17 @@ TEST(InterruptGuardDeathTest, EndsAtTheSecondSignal) {
     raise(SIGINT);
   };
   EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "stopped at once by a second Ctrl-C");
+}
+
+TEST(InterruptGuardDeathTest, LeavesTheSecondSignalAsItWas) {
+  auto twice = [] {
+    std::atomic<bool> stop{false};
+    InterruptGuard guard(&stop, SecondSignal::kAsBefore);
+    raise(SIGTERM);
+    if (!stop || !guard.requested()) _exit(1);
+    raise(SIGTERM);
+  };
+  EXPECT_EXIT(twice(), testing::KilledBySignal(SIGTERM), "");
 }
 
 }  // namespace

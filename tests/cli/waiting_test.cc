@@ -5,8 +5,9 @@
 namespace diapason {
 namespace {
 
-FleetStatus::Device DeviceOf(const std::string& target, const std::string& model, const std::string& state = "ready") {
-  FleetStatus::Device device;
+api::FleetStatus::Device DeviceOf(const std::string& target, const std::string& model,
+                                  const std::string& state = "ready") {
+  api::FleetStatus::Device device;
   device.worker = "w1";
   device.name = target.substr(0, target.find(' '));
   device.target = target;
@@ -15,8 +16,8 @@ FleetStatus::Device DeviceOf(const std::string& target, const std::string& model
   return device;
 }
 
-FleetStatus FleetOf(std::vector<FleetStatus::Device> devices) {
-  FleetStatus fleet;
+api::FleetStatus FleetOf(std::vector<api::FleetStatus::Device> devices) {
+  api::FleetStatus fleet;
   fleet.devices = std::move(devices);
   return fleet;
 }
@@ -52,8 +53,8 @@ TEST(WhyWaiting, NamesTheModelsThatThereAre) {
 
 TEST(WhyWaiting, SaysWhyADeviceDoesNotMeasure) {
   WaitingJob job = CudaJob();
-  FleetStatus fleet = FleetOf({DeviceOf("cuda", "NVIDIA H200", "quarantined")});
-  fleet.devices[0].why = "it failed 5 times";
+  api::FleetStatus fleet = FleetOf({DeviceOf("cuda", "NVIDIA H200", "quarantined")});
+  fleet.devices[0].reason = "it failed 5 times";
   EXPECT_EQ(WhyWaiting(job, fleet),
             "cuda of worker w1 is quarantined (it failed 5 times); see `diapason fleet status`");
   fleet.devices[0].state = "ready";

@@ -1,22 +1,24 @@
-#include "cli/page_sources.h"
+#include "api/page_sources.h"
 
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/documents.h"
+#include "api/fleet_status.h"
+#include "api/import.h"
 #include "api/job.h"
 #include "base/check.h"
 #include "base/environment.h"
 #include "base/json.h"
 #include "base/run_program.h"
-#include "cli/service_json.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_manager.h"
 #include "service/server.h"
 #include "worker/fleet_status.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 constexpr double kExplainSeconds = 30;
@@ -26,7 +28,7 @@ constexpr size_t kJobBytes = 16 << 20;
 
 absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
   ProgramOptions options;
-  options.args = {"/proc/self/exe", "explain", "--json", "--record", absl::StrCat(record)};
+  options.args = {Program(), "explain", "--json", "--record", absl::StrCat(record)};
   // Everybody on the host sees arguments, and a URI may hold a password.
   options.environment = WholeEnvironment();
   std::erase_if(options.environment, [](const std::string& v) { return v.rfind("DIAPASON_HISTORY=", 0) == 0; });
@@ -55,7 +57,7 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
 
 // As `jobs show --json`, with the limits of the job.
 Json PageJob(const v1::Job& job) {
-  Json json = JobJson(api::JobOf(job));
+  Json json = JobFields(JobOf(job));
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
   json["time_limit_s"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
   return json;
@@ -67,7 +69,7 @@ std::function<absl::StatusOr<Json>(int64_t record)> ExplainApart(const std::stri
   return [history](int64_t record) { return Explain(history, record); };
 }
 
-PageOptions::Source JobsOf(CoordinatorServer& server) {
+::diapason::PageOptions::Source JobsSource(CoordinatorServer& server) {
   return [&server]() -> absl::StatusOr<Json> {
     Json jobs = Json::array();
     int64_t next = 0;
@@ -78,18 +80,19 @@ PageOptions::Source JobsOf(CoordinatorServer& server) {
   };
 }
 
-std::function<absl::StatusOr<Json>(int64_t job)> JobOf(CoordinatorServer& server) {
+std::function<absl::StatusOr<Json>(int64_t job)> JobSource(CoordinatorServer& server) {
   return [&server](int64_t id) -> absl::StatusOr<Json> {
     ASSIGN_OR_RETURN(const v1::Job job, server.jobs().Get(id, 0, std::chrono::milliseconds(0)));
     return PageJob(job);
   };
 }
 
-PageOptions::Source FleetOf(const std::string& tracker, std::shared_ptr<const ClientCredentials> credentials) {
+::diapason::PageOptions::Source FleetSource(const std::string& tracker,
+                                            std::shared_ptr<const ClientCredentials> credentials) {
   return [tracker, credentials = std::move(credentials)]() -> absl::StatusOr<Json> {
-    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(tracker, 2, credentials));
-    return FleetJson(status);
+    ASSIGN_OR_RETURN(::diapason::FleetStatus status, AskFleetStatus(tracker, 2, credentials));
+    return FleetFields(FleetStatusOf(std::move(status)));
   };
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

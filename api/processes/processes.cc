@@ -1,15 +1,24 @@
-#include "cli/internal.h"
+#include "api/processes/processes.h"
+
+#include <iostream>
 
 #include "absl/strings/numbers.h"
-#include "cli/device_names.h"
+#include "compiler/runtime/device.h"
 #include "compiler/tensor/target.h"
 #include "service/import_model.h"
 #include "worker/process/processes.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 constexpr int kBadArguments = 2;
+
+// The targets of all devices, one per line.
+int PrintDeviceTargets() {
+  for (const DeviceListing& listing : ListDevices()) std::cout << listing.target << "\n";
+  std::cout << std::flush;
+  return 0;
+}
 
 }  // namespace
 
@@ -27,4 +36,4 @@ std::optional<int> RunInternal(const std::vector<std::string>& args) {
   return target.ok() ? RunnerMain(fd, *target) : kBadArguments;
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

@@ -1,4 +1,4 @@
-#include "cli/self_check.h"
+#include "api/self_check.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,7 +17,7 @@
 #include "worker/rpc/health_check.h"
 #include "worker/rpc/log.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 // One datagram to the socket that systemd named; "@" stands for the abstract namespace.
@@ -83,7 +83,8 @@ class SelfCheck::Impl {
  private:
   absl::Status Check(const std::string& address) const {
     if (address.empty()) return absl::OkStatus();
-    return CheckHealth(Reachable(address), std::chrono::duration_cast<std::chrono::milliseconds>(every_), credentials_);
+    return ::diapason::CheckHealth(Reachable(address), std::chrono::duration_cast<std::chrono::milliseconds>(every_),
+                                   credentials_);
   }
   void Loop() {
     bool answered = false, logged = false;
@@ -120,4 +121,4 @@ void SelfCheck::Listens(const std::string& address) {
   if (impl_ != nullptr) impl_->Listens(address);
 }
 
-}  // namespace diapason
+}  // namespace diapason::api

@@ -2,23 +2,15 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
-namespace diapason {
+namespace diapason::api {
 
 // The targets of a list such as "cpu", "cpu:0", "opencl:0", "cuda:0,cuda:1", "cuda:*" or "cpu -num-cores=2". "*" means
 // all devices of that kind on this host, which a separate process lists, because a driver may hang. InvalidArgument: an
 // invalid name; NotFound: "*" matches no device.
 absl::StatusOr<std::vector<std::string>> DeviceTargets(const std::string& list);
 
-// Parses "rack=a,room=2". InvalidArgument names the flag and the invalid part.
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(const std::string& flag,
-                                                                            const std::string& text);
-
-// Entry point of that separate process: writes the targets of all devices to stdout, one per line.
-int PrintDeviceTargets();
-
-}  // namespace diapason
+}  // namespace diapason::api

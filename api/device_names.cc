@@ -1,21 +1,21 @@
-#include "cli/device_names.h"
+#include "api/device_names.h"
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
+#include <memory>
 #include <optional>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "api/import.h"
 #include "base/check.h"
-#include "compiler/runtime/device.h"
 #include "compiler/tensor/target.h"
 #include "worker/process/child_process.h"
 #include "worker/process/scratch.h"
 
-namespace diapason {
+namespace diapason::api {
 namespace {
 
 constexpr std::chrono::seconds kLookTimeout{60};
@@ -30,6 +30,7 @@ absl::Status NotUnderstood(const std::string& name) {
 absl::StatusOr<std::vector<std::string>> ListTargets() {
   ASSIGN_OR_RETURN(const std::unique_ptr<ScratchFolder> scratch, ScratchFolder::Create());
   ChildOptions options;
+  options.program = Program();
   options.args = {"diapason", "internal-devices"};
   options.scratch = scratch->path();
   ASSIGN_OR_RETURN(const std::unique_ptr<ChildProcess> child, ChildProcess::Spawn(options));
@@ -98,24 +99,4 @@ absl::StatusOr<std::vector<std::string>> DeviceTargets(const std::string& list) 
   return targets;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(const std::string& flag,
-                                                                            const std::string& text) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  if (text.empty()) return pairs;
-  for (const std::string& piece : static_cast<std::vector<std::string>>(absl::StrSplit(text, ','))) {
-    const size_t equals = piece.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, " is not understood; write it as rack=a,room=2"));
-    }
-    pairs.emplace_back(piece.substr(0, equals), piece.substr(equals + 1));
-  }
-  return pairs;
-}
-
-int PrintDeviceTargets() {
-  for (const DeviceListing& listing : ListDevices()) std::cout << listing.target << "\n";
-  std::cout << std::flush;
-  return 0;
-}
-
-}  // namespace diapason
+}  // namespace diapason::api

@@ -9,7 +9,7 @@
 
 #include "worker/rpc/security.h"
 
-namespace diapason {
+namespace diapason::api {
 
 class SelfCheck {
  public:
@@ -30,4 +30,4 @@ class SelfCheck {
   std::unique_ptr<Impl> impl_;  // null: no supervisor
 };
 
-}  // namespace diapason
+}  // namespace diapason::api
