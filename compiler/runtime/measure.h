@@ -32,7 +32,7 @@ struct TimingOptions {
   bool flush_cache = false;
   // Runs take turns among copies, so that each finds the caches as in a network (compiler/runtime/cold_copies.h): on
   // cuda of the code and of constants of a megabyte or more, on cpu of all buffers. Without it the
-  // tasks' times add up to 13% less than ResNet-18 takes end to end on an H200, and to 25 to 36% less on two cores.
+  // times of tasks add up to less than the network takes.
   bool cold = true;
   // cpu: where those copies are from, and go back to. Null: they are made for this measurement.
   SpareBuffers* spare_buffers = nullptr;
