@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,8 +18,10 @@
 #include "db/history_name.h"
 #include "diapason/compiler.h"
 #include "diapason/devices.h"
+#include "service/loaded_versions.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
+#include "service/refine_assembly.h"
 #include "service/target.h"
 #include "service/tune_spec.h"
 
@@ -48,6 +51,10 @@ class BuildShelf : public RecordShelf {
     return sources_.Read(workload_keys, target_, may_differ_, refuted_);
   }
 
+  absl::StatusOr<ContendersByWorkload> Contenders(const RecordsByWorkload& best) {
+    return sources_.Contenders(best, target_, may_differ_, refuted_);
+  }
+
   absl::Status SetVerified(const TuningRecord&, const NetworkJudge::Verdict&) override { return absl::OkStatus(); }
 
   absl::Status MarkWrongInNetwork(const TuningRecord& record, double max_error, const std::string& evidence) override {
@@ -70,6 +77,7 @@ struct Built {
   Assembly assembly;
   std::vector<TaskKernels> kernels;         // by program of the partition
   std::optional<NetworkCheckReport> check;  // nothing: it was not asked for, or there is no device here
+  Refinement refinement;
   PlanSymbols symbols;
   NetworkLatency network;  // by which the history knows the plan
 };
@@ -107,6 +115,7 @@ class Builder {
       LocalJudge judge(network, resolved_, **device_, compiler_);
       ASSIGN_OR_RETURN(built.check, CheckNetwork(network, fusion, shelf_, judge));
       for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
+      if (built.check->right) RETURN_IF_ERROR(Refine(network, judge, which, built));
     }
     RETURN_IF_ERROR(CheckStop(options_.hooks, "the package was built"));
     std::vector<std::string> keys;
@@ -150,6 +159,37 @@ class Builder {
   }
 
  private:
+  // Chooses among records that are nearly as fast by the latency of the network, which is checked again with them.
+  absl::Status Refine(const Network& network, LocalJudge& judge, const std::string& which, Built& built) {
+    if (!options_.measure || options_.refine_seconds <= 0) return absl::OkStatus();
+    RecordsByWorkload best;
+    for (const std::optional<TuningRecord>& record : built.check->assembly.records)
+      if (record.has_value() && !compiler_.unusable().contains(record->uuid))
+        best.emplace(record->workload_key, *record);
+    ASSIGN_OR_RETURN(const ContendersByWorkload contenders, shelf_.Contenders(best));
+    if (std::all_of(contenders.begin(), contenders.end(), [](const auto& of_key) { return of_key.second.empty(); }))
+      return absl::OkStatus();
+    Tell(options_, absl::StrCat("comparing records in the network", which));
+    Assembly assembly = built.check->assembly;
+    LoadedVersions versions(network, resolved_, **device_, compiler_);
+    const RefineOptions limits{options_.refine_seconds, options_.hooks.stop};
+    ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, contenders, versions, limits));
+    built.refinement.compared = refinement.compared;
+    if (refinement.replaced.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(judge.Use(assembly));
+    ASSIGN_OR_RETURN(const NetworkJudge::Verdict verdict,
+                     judge.Judge(std::vector<bool>(assembly.records.size(), true)));
+    if (!verdict.ok) {
+      Warn(options_.hooks, absl::StrCat("the records that make the network fastest make it wrong (", verdict.text,
+                                        "); those that are fastest alone are used, report a bug"));
+      return absl::OkStatus();
+    }
+    built.check->assembly = std::move(assembly);
+    built.check->max_rel_error = verdict.max_rel_error;
+    built.refinement = std::move(refinement);
+    return absl::OkStatus();
+  }
+
   // Why tasks get the fallback schedule, each once.
   void NoteDefaults(const Assembly& assembly, const RecordsByWorkload& records) {
     for (size_t i = 0; i < assembly.records.size(); ++i) {
@@ -248,6 +288,8 @@ BuiltPlan Describe(const Built& built) {
   plan.fallback_count = static_cast<int>(defaults.size());
   plan.shipped_count = static_cast<int>(shipped.size());
   for (const auto& [point, alternative] : built.assembly.other) plan.fusion_choices.push_back({point, alternative});
+  plan.refined = {built.refinement.compared, static_cast<int>(built.refinement.replaced.size()),
+                  built.refinement.ratio};
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
   return plan;

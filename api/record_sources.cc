@@ -18,6 +18,7 @@ namespace diapason::api {
 namespace {
 
 constexpr size_t kMostFetched = size_t{256} << 20;
+constexpr int64_t kMostFast = 64;  // records of a workload that a service is asked for
 
 // JSON lines begin with an object; a history is a database.
 bool IsJsonLines(const std::string& path) {
@@ -42,6 +43,16 @@ class HistorySource : public RecordSource {
     return RecordsForBuild(*history, keys, model, text);
   }
 
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target,
+                                                 bool may_differ) override {
+    if (!MayBeThere(path_)) return std::vector<TuningRecord>();
+    const std::string text = target.target.ToString();
+    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
+                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
+    return FastRecords(*history, key, model, text);
+  }
+
   std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
     const absl::StatusOr<std::unique_ptr<::diapason::History>> history =
         ::diapason::History::Open(path_, HistoryMode::kReadWrite);
@@ -62,10 +73,14 @@ class ServedRecords : public RecordSource {
 
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool may_differ) override {
-    if (client_ == nullptr) {
-      ASSIGN_OR_RETURN(client_, ConnectService(service_));
-    }
+    RETURN_IF_ERROR(Connect());
     return client_->ForBuild(keys, target.target.ToString(), target.facts.model, may_differ);
+  }
+
+  // Those of the device alone: of another one, the best has to do.
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target, bool) override {
+    RETURN_IF_ERROR(Connect());
+    return client_->Query({target.target.ToString(), key, target.facts.model, ""}, kMostFast);
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
@@ -75,6 +90,12 @@ class ServedRecords : public RecordSource {
   }
 
  private:
+  absl::Status Connect() {
+    if (client_ != nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(client_, ConnectService(service_));
+    return absl::OkStatus();
+  }
+
   const Endpoint service_;
   std::unique_ptr<ServiceClient> client_;
 };
@@ -89,10 +110,13 @@ class CollectionSource : public RecordSource {
 
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool) override {
-    if (!records_.has_value()) {
-      ASSIGN_OR_RETURN(records_, Load(target));
-    }
+    RETURN_IF_ERROR(LoadOnce(target));
     return records_->Best(keys, target);
+  }
+
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target, bool) override {
+    RETURN_IF_ERROR(LoadOnce(target));
+    return records_->OfNearestDevice(key, target);
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
@@ -103,6 +127,11 @@ class CollectionSource : public RecordSource {
  private:
   // What the first Read begins with, of a source that was made without records.
   virtual absl::StatusOr<RecordCollection> Load(const ResolvedTarget&) { return RecordCollection(); }
+  absl::Status LoadOnce(const ResolvedTarget& target) {
+    if (records_.has_value()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(records_, Load(target));
+    return absl::OkStatus();
+  }
 
   const std::string kind_, what_;
   std::optional<RecordCollection> records_;
@@ -173,6 +202,25 @@ absl::StatusOr<RecordsByWorkload> RecordSources::Read(const std::vector<std::str
     });
   }
   return found;
+}
+
+absl::StatusOr<ContendersByWorkload> RecordSources::Contenders(const RecordsByWorkload& best,
+                                                               const ResolvedTarget& target, bool may_differ,
+                                                               const std::set<std::string>& refuted) {
+  ContendersByWorkload contenders;
+  for (const auto& [key, record] : best) {
+    std::vector<TuningRecord> fast;
+    for (const std::unique_ptr<RecordSource>& source : sources_) {
+      ASSIGN_OR_RETURN(std::vector<TuningRecord> records, source->Fast(key, target, may_differ));
+      for (TuningRecord& one : records) {
+        if (one.verified != Verified::kOk || refuted.contains(one.uuid)) continue;
+        source_of_.emplace(one.uuid, source.get());
+        fast.push_back(std::move(one));
+      }
+    }
+    contenders.emplace(key, ContendersOf(record, std::move(fast)));
+  }
+  return contenders;
 }
 
 }  // namespace diapason::api

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "diapason/model.h"
+#include "service/contenders.h"
 #include "service/network_assembly.h"
 #include "service/record_collection.h"
 #include "service/target.h"
@@ -23,6 +24,9 @@ class RecordSource {
   // The best record of each workload that has one. `may_differ`: records of another device are better than none.
   virtual absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& workload_keys,
                                                  const ResolvedTarget& target, bool may_differ) = 0;
+  // Fast records of a workload (ContendersOf); the arguments are as for Read.
+  virtual absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& workload_key, const ResolvedTarget& target,
+                                                         bool may_differ) = 0;
   // Notes that the record makes a network wrong. What the user should know of it, one sentence; empty: nothing.
   virtual std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) = 0;
 };
@@ -45,7 +49,10 @@ class RecordSources {
   // Without those whose uuids are in `refuted`.
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& workload_keys, const ResolvedTarget& target,
                                          bool may_differ, const std::set<std::string>& refuted = {});
-  // Where a record that Read gave comes from.
+  // The verified records of all sources that contend with those that Read gave.
+  absl::StatusOr<ContendersByWorkload> Contenders(const RecordsByWorkload& best, const ResolvedTarget& target,
+                                                  bool may_differ, const std::set<std::string>& refuted = {});
+  // Where a record that Read or Contenders gave comes from.
   RecordSource& SourceOf(const TuningRecord& record) const { return *source_of_.at(record.uuid); }
 
  private:

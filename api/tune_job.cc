@@ -28,12 +28,13 @@ Target WithoutMissing(const Target& target, const TuneJob& job) {
 
 // The assembled network, by those who measured.
 absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet,
-                                                      ::diapason::History& history) {
+                                                      ::diapason::History& history, double tuned_seconds) {
   ASSIGN_OR_RETURN(
       const std::vector<ImportedPlan> plans,
       ImportPlans({job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop}, job.spec.dims));
   MeasuringJudgeOptions options{fleet.target.facts.model, job.spec.measure.build_timeout_s, 1, job.stop};
   options.latency_network = NetworkName(job.spec.model);
+  options.contender_seconds = ContenderSeconds(tuned_seconds);
   return CheckTunedPlans(plans, fleet.target, history, fleet.measurer->client(), options);
 }
 
@@ -84,7 +85,7 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
                                  history.get(), listener.get()));
   ASSIGN_OR_RETURN(tuned.report, tuner->Run(job.stop));
   if (job.spec.no_check || (job.stop != nullptr && *job.stop)) return tuned;
-  absl::StatusOr<std::vector<PlanCheck>> checks = CheckNetworkOf(job, tuned.fleet, *history);
+  absl::StatusOr<std::vector<PlanCheck>> checks = CheckNetworkOf(job, tuned.fleet, *history, tuned.report.seconds);
   tuned.checked = checks.status();
   if (checks.ok()) tuned.checks = *std::move(checks);
   for (const PlanCheck& check : tuned.checks)

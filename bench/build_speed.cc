@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/median.h"
 #include "bench/history_samples.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
@@ -43,11 +44,6 @@ double Seconds() {
     sum += SecondsOf(used.ru_utime) + SecondsOf(used.ru_stime);
   }
   return sum;
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 absl::Status Run(const std::string& path, const std::string& network, const std::string& text, size_t count,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/median.h"
 #include "compiler/build/package.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
@@ -17,11 +18,6 @@
 
 namespace diapason {
 namespace {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 struct TaskTimes {
   std::unique_ptr<Executable> executable;

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/json.h"
@@ -25,7 +26,7 @@ struct BuildFlags {
   ImportFlags import;
   std::string target, service, out, mask;
   std::vector<std::string> histories;
-  double build_timeout = 120;
+  double build_timeout = 120, refine = 10;
   bool json = false, no_check = false, no_measure = false, no_shipped = false, verbose = false;
   SecurityFlags security;
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
@@ -55,6 +56,8 @@ Json JsonOf(const api::BuiltPlan& built) {
               {"latency_us", OrNull(built.latency_us)},
               {"tasks", tasks}};
   if (built.check.has_value()) report["check"] = CheckJson(*built.check);
+  report["refined"] = {
+      {"compared", built.refined.compared}, {"replaced", built.refined.replaced}, {"ratio", built.refined.ratio}};
   if (built.sizes.empty()) return report;
   report["sizes"] = built.sizes;
   report["padding"] = Json::object();
@@ -92,6 +95,10 @@ void PrintMore(std::ostream& out, const api::BuiltPlan& built) {
   for (const api::FusionChoice& one : built.fusion_choices)
     out << "fusion at " << one.choice_point << ": " << one.alternative
         << ", which the history says is faster than the default\n";
+  if (built.refined.replaced > 0)
+    out << Count(built.refined.replaced, "task") << " with the record that is fastest in the network instead of alone ("
+        << built.refined.compared
+        << " compared): " << absl::StrFormat("latency %.3f of what it was\n", built.refined.ratio);
   if (built.check.has_value()) out << built.check->summary << "\n";
 }
 
@@ -142,6 +149,7 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
   options.build_timeout_seconds = flags.build_timeout;
   options.check = !flags.no_check;
   options.measure = !flags.no_measure;
+  options.refine_seconds = flags.refine;
   options.list_fallbacks = flags.verbose;
   options.hooks = HooksOf(session);
   if (!flags.service.empty()) options.service = EndpointOf(flags.service, flags.security);
@@ -189,6 +197,14 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
       ->required()
       ->type_name("PATH");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
+  command
+      ->add_option(
+          "--refine", flags->refine,
+          "Seconds to try verified records that are nearly as fast as the best of their task (up to 4% slower) "
+          "in the whole network, and to use those that make it faster; for each plan, if the network is checked "
+          "and measured. 0: each task gets the record that is fastest alone (default 10)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,
                     "Do not measure the package's latency. Otherwise it is measured if the device is present and the "
                     "history has records of all tasks, and the history keeps it to correct later estimates");

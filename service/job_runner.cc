@@ -126,7 +126,7 @@ absl::StatusOr<std::string> JobRunner::Tune(JobTable::Entry& entry, const v1::Jo
   if (!spec.deterministic) files_.KeepCostModel(job.id());
   RETURN_IF_ERROR(report.status());
   if (entry.stop) return absl::CancelledError("stopped");
-  if (!spec.no_check) RETURN_IF_ERROR(CheckNetworkOf(entry, spec, job, fleet));
+  if (!spec.no_check) RETURN_IF_ERROR(CheckNetworkOf(entry, spec, job, fleet, report->seconds));
   return report->stopped;
 }
 
@@ -145,12 +145,13 @@ absl::StatusOr<std::vector<ImportedPlan>> JobRunner::ReadNetworks(JobTable::Entr
 }
 
 absl::Status JobRunner::CheckNetworkOf(JobTable::Entry& entry, const TuneSpec& spec, const v1::Job& job,
-                                       const Fleet& fleet) const {
+                                       const Fleet& fleet, double tuned_seconds) const {
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ReadNetworks(entry, spec, job.spec()));
+  MeasuringJudgeOptions options{fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop};
+  options.latency_network = NetworkName(spec.model);
+  options.contender_seconds = ContenderSeconds(tuned_seconds);
   ASSIGN_OR_RETURN(const std::vector<PlanCheck> checks,
-                   CheckTunedPlans(plans, fleet.target, files_.history(), fleet.measurer->client(),
-                                   {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop,
-                                    NetworkName(spec.model)}));
+                   CheckTunedPlans(plans, fleet.target, files_.history(), fleet.measurer->client(), options));
   jobs_.SetNetworkCheck(entry, OutcomeOfChecks(checks, job.id()));
   return AllRight(checks) ? absl::OkStatus() : absl::DataLossError(WhyWrong(checks));
 }

@@ -41,8 +41,8 @@ class JobRunner {
   absl::StatusOr<TunerOptions> OptionsFor(const TuneSpec& spec, const TuneWork& work, const Fleet& fleet,
                                           const v1::Job& job) const;
   // Whether the network is right at last; the outcome is in the job's progress.
-  absl::Status CheckNetworkOf(JobTable::Entry& entry, const TuneSpec& spec, const v1::Job& job,
-                              const Fleet& fleet) const;
+  absl::Status CheckNetworkOf(JobTable::Entry& entry, const TuneSpec& spec, const v1::Job& job, const Fleet& fleet,
+                              double tuned_seconds) const;
   absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(JobTable::Entry& entry, const TuneSpec& spec,
                                                          const v1::TuneSpec& message) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "compiler/schedule/step.h"
 #include "diapason/v1/measure.pb.h"
 #include "scheduler/space.h"
+#include "service/contenders.h"
 #include "service/tune_spec.h"
 
 namespace diapason {
@@ -31,6 +33,47 @@ constexpr double kRunTimeout = 60, kVerifyTimeout = 540;
 NetworkJudge::Verdict Faulty(const std::string& text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {false, false, kInfinity, kInfinity, text};
+}
+
+absl::StatusOr<NetworkJudge::Verdict> VerdictOf(const MeasurementResult& result) {
+  const MeasureError* error = std::get_if<MeasureError>(&result.outcome);
+  if (error != nullptr && !SpeaksOfCandidate(result.outcome))
+    return absl::UnavailableError(absl::StrCat("the workers could not check the network: ", error->text));
+  if (result.check.has_value())
+    return NetworkJudge::Verdict{
+        result.check->ok,         true, result.check->max_abs_error, result.check->max_rel_error, result.check->text,
+        result.check->run_seconds};
+  if (error != nullptr) return Faulty(absl::StrCat(ErrorKindName(error->kind), ": ", error->text));
+  return absl::UnavailableError("a worker ran the network and compared nothing; update the workers");
+}
+
+Measurement VerificationOf(const TuningRecord& record) {
+  Measurement measurement;
+  measurement.workload = std::make_shared<const std::string>(record.workload);
+  measurement.schedule = record.schedule;
+  return measurement;
+}
+
+// Verifies the records that contend with those of the network. What is wrong is marked; what could not be asked in time
+// stays as it is.
+absl::Status VerifyContenders(const Assembly& assembly, History& history, MeasuringJudge& judge, double seconds) {
+  std::vector<TuningRecord> unverified;
+  for (const std::optional<TuningRecord>& best : assembly.records) {
+    if (!best.has_value()) continue;
+    ASSIGN_OR_RETURN(std::vector<TuningRecord> fast,
+                     FastRecords(history, best->workload_key, best->device_model, best->target));
+    for (TuningRecord& contender : ContendersOf(*best, std::move(fast)))
+      if (contender.verified == Verified::kUnknown) unverified.push_back(std::move(contender));
+  }
+  if (unverified.empty()) return absl::OkStatus();
+  std::vector<const TuningRecord*> records;
+  for (const TuningRecord& record : unverified) records.push_back(&record);
+  ASSIGN_OR_RETURN(const auto verdicts, judge.VerifyAll(records, seconds));
+  for (size_t i = 0; i < verdicts.size(); ++i)
+    if (verdicts[i].has_value())
+      RETURN_IF_ERROR(
+          history.SetVerified(records[i]->id, verdicts[i]->ok, verdicts[i]->max_abs_error, verdicts[i]->text));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -78,46 +121,57 @@ absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Judge(const std::vector<bo
 }
 
 absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Verify(const TuningRecord& record) {
-  Measurement measurement;
-  measurement.workload = std::make_shared<const std::string>(record.workload);
-  measurement.schedule = record.schedule;
-  return Ask(std::move(measurement));
+  return Ask(VerificationOf(record));
+}
+
+absl::StatusOr<std::vector<std::optional<NetworkJudge::Verdict>>> MeasuringJudge::VerifyAll(
+    const std::vector<const TuningRecord*>& records, double seconds) {
+  std::vector<Measurement> measurements;
+  for (const TuningRecord* record : records) measurements.push_back(VerificationOf(*record));
+  return AskAll(std::move(measurements), seconds);
 }
 
 absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measurement) {
-  measurement.id = next_id_++;
-  measurement.mode = MeasurementMode::kVerify;
-  measurement.target = target_.target.ToString();
-  measurement.device_model = options_.device_model;
-  measurement.build_timeout_s = options_.build_timeout_seconds;
-  measurement.run_timeout_s = kRunTimeout;
-  measurement.verify_timeout_s = kVerifyTimeout;
-  const int64_t id = measurement.id;
   std::vector<Measurement> one;
   one.push_back(std::move(measurement));
-  RETURN_IF_ERROR(client_.Submit(std::move(one)));
-  while (true) {
+  ASSIGN_OR_RETURN(const auto verdicts, AskAll(std::move(one), 0));
+  return *verdicts.front();
+}
+
+absl::StatusOr<std::vector<std::optional<NetworkJudge::Verdict>>> MeasuringJudge::AskAll(
+    std::vector<Measurement> measurements, double seconds) {
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::optional<Verdict>> verdicts(measurements.size());
+  size_t left = measurements.size();
+  const int64_t first_id = next_id_;
+  for (Measurement& measurement : measurements) {
+    measurement.id = next_id_++;
+    measurement.mode = MeasurementMode::kVerify;
+    measurement.target = target_.target.ToString();
+    measurement.device_model = options_.device_model;
+    measurement.build_timeout_s = options_.build_timeout_seconds;
+    measurement.run_timeout_s = kRunTimeout;
+    measurement.verify_timeout_s = kVerifyTimeout;
+  }
+  RETURN_IF_ERROR(client_.Submit(std::move(measurements)));
+  while (left > 0) {
     if (options_.stop != nullptr && *options_.stop) {
       client_.Cancel();
       return absl::CancelledError("stopped while the network was checked");
     }
+    if (seconds > 0 && std::chrono::steady_clock::now() - began > std::chrono::duration<double>(seconds)) {
+      client_.Cancel();
+      break;
+    }
     ASSIGN_OR_RETURN(const std::vector<MeasurementResult> results, client_.Next(kJudgeLook));
     for (const MeasurementResult& result : results) {
-      if (result.id != id) continue;  // of the tuner, given up
-      const MeasureError* error = std::get_if<MeasureError>(&result.outcome);
-      if (error != nullptr && !SpeaksOfCandidate(result.outcome))
-        return absl::UnavailableError(absl::StrCat("the workers could not check the network: ", error->text));
-      if (result.check.has_value())
-        return Verdict{result.check->ok,
-                       true,
-                       result.check->max_abs_error,
-                       result.check->max_rel_error,
-                       result.check->text,
-                       result.check->run_seconds};
-      if (error != nullptr) return Faulty(absl::StrCat(ErrorKindName(error->kind), ": ", error->text));
-      return absl::UnavailableError("a worker ran the network and compared nothing; update the workers");
+      const int64_t index = result.id - first_id;
+      if (index < 0 || index >= static_cast<int64_t>(verdicts.size())) continue;  // of the tuner, given up
+      if (!verdicts[index].has_value()) --left;
+      ASSIGN_OR_RETURN(verdicts[index], VerdictOf(result));
     }
   }
+  return verdicts;
 }
 
 absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target,
@@ -130,6 +184,11 @@ absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const 
   if (!options.latency_network.empty() && report.run_seconds > 0 && tasks > 0) {
     RETURN_IF_ERROR(history.SetLatency(
         {options.latency_network, target.target.ToString(), target.facts.model, report.run_seconds, tasks}));
+  }
+  if (report.right && options.contender_seconds > 0) {
+    // The network is right whether or not there is a choice.
+    const absl::Status verified = VerifyContenders(report.assembly, history, judge, options.contender_seconds);
+    if (absl::IsCancelled(verified)) return verified;
   }
   return report;
 }

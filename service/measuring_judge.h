@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,12 @@ struct MeasuringJudgeOptions {
   // Name under which the history stores the latency of a correct network (NetworkLatency::network); empty: it is not
   // stored.
   std::string latency_network = {};
+  // At most so long, for each plan, records that contend with the best ones (contenders.h) are verified once the
+  // network is right, so that builds may choose among them.
+  double contender_seconds = 0;
 };
+// What a run that took so long gives to that.
+inline double ContenderSeconds(double tuned_seconds) { return 0.1 * tuned_seconds; }
 
 // The check at the end of `tune` and of jobs: assembles the network of `model` from the best records of the history and
 // checks it. REQUIRES: nobody else waits for results of the client. Errors are those of CheckNetwork.
@@ -60,10 +66,14 @@ class MeasuringJudge : public NetworkJudge {
   absl::Status Use(const Assembly& assembly) override;
   absl::StatusOr<Verdict> Judge(const std::vector<bool>& in_place) override;
   absl::StatusOr<Verdict> Verify(const TuningRecord& record) override;
+  // Verify of several at once, in their order. Nothing for those that were not done when so many seconds were over.
+  absl::StatusOr<std::vector<std::optional<Verdict>>> VerifyAll(const std::vector<const TuningRecord*>& records,
+                                                                double seconds);
 
  private:
   absl::StatusOr<const std::string*> DefaultScheduleOf(const Task& task);
-  // Submits the measurement and waits for its result.
+  // Submits the measurements and waits for their results, for `seconds` at most; 0: for all of them.
+  absl::StatusOr<std::vector<std::optional<Verdict>>> AskAll(std::vector<Measurement> measurements, double seconds);
   absl::StatusOr<Verdict> Ask(Measurement measurement);
 
   const Network& network_;

@@ -164,6 +164,15 @@ RecordsByWorkload RecordCollection::Best(const std::vector<std::string>& workloa
   return best;
 }
 
+std::vector<TuningRecord> RecordCollection::OfNearestDevice(const std::string& workload_key,
+                                                            const ResolvedTarget& wanted) const {
+  std::vector<TuningRecord> nearest;
+  for (const auto& [key, records] : Ranked(entries_, wanted, {workload_key}))
+    for (const TuningRecord* record : records)
+      if (DeviceDistance(*record, wanted) == DeviceDistance(*records.front(), wanted)) nearest.push_back(*record);
+  return nearest;
+}
+
 std::vector<TunedWorkload> RecordCollection::ForSearch(const ResolvedTarget& wanted) const {
   std::vector<TunedWorkload> workloads;
   for (const auto& [key, records] : Ranked(entries_, wanted)) {

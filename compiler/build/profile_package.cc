@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/median.h"
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/tensor_intrinsic.h"
 
@@ -30,12 +31,6 @@ absl::StatusOr<std::vector<double>> Sample(LaunchTimer& timer, int runs) {
     for (size_t i = 0; i < seconds.size(); ++i) sum[i] += seconds[i] / runs;
   }
   return sum;
-}
-
-double Median(std::vector<double> values) {
-  Timing timing;
-  timing.samples = std::move(values);
-  return MedianSeconds(timing);
 }
 
 // Samples of the latency in the way of `diapason run --bench`.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/median.h"
 
 namespace diapason {
 namespace {
@@ -54,11 +55,7 @@ std::optional<Value> ValueIn(const std::array<std::pair<Value, const char*>, n>&
 
 double MedianSeconds(const Timing& timing) {
   DIAPASON_CHECK(!timing.samples.empty());
-  std::vector<double> sorted = timing.samples;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t middle = sorted.size() / 2;
-  if (sorted.size() % 2 == 1) return sorted[middle];
-  return (sorted[middle - 1] + sorted[middle]) / 2;
+  return Median(timing.samples);
 }
 
 bool SpeaksOfCandidate(const Outcome& outcome) {

@@ -99,6 +99,10 @@ struct BuildOptions {
   bool check = true;  // if the device is present: compare the network with the reference implementation
   // If the device is present and all tasks have records: measure the latency and keep it in the first history.
   bool measure = true;
+  // If the device is present, the network is checked and `measure` is set: for so many seconds at most for each plan,
+  // verified records that take up to 4% longer than the best of their task are tried in its place, and are used if the
+  // whole network becomes faster. 0: each task gets the record that is fastest alone.
+  double refine_seconds = 10;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;
   // Called with the step that begins ("compiling 18 tasks"), on the building thread. May be empty.
@@ -123,6 +127,13 @@ struct FusionChoice {
   std::string choice_point, alternative;
 };
 
+// Records that were chosen by the latency of the whole network (BuildOptions::refine_seconds).
+struct RefinedRecords {
+  int compared = 0;  // records that were tried in the network
+  int replaced = 0;  // tasks that use one of them
+  double ratio = 1;  // latency of the network with these, relative to that with the records that are fastest alone
+};
+
 struct BuiltPlan {
   std::map<std::string, int64_t> sizes;
   std::vector<BuiltTask> tasks;  // compiled programs: a task that writes to several places occurs once for each
@@ -134,6 +145,7 @@ struct BuiltPlan {
   std::optional<double> estimated_us;  // latency of the network
   std::optional<double> latency_us;    // measured latency
   std::optional<NetworkCheck> check;   // nothing: not checked
+  RefinedRecords refined;
   std::map<std::string, Padding> padding;
 };
 

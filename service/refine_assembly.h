@@ -1,0 +1,52 @@
+// The records of a network, chosen by what the whole network takes. The time of a kernel alone does not say how it runs
+// beside its neighbours: how soon it starts behind the kernel before it, what the caches hold for it, how the device is
+// shared. So the contenders of each task take the place of its best record one after the other, and keep it where the
+// network becomes faster. The search is a coordinate descent, over the tasks with the largest share first.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "service/contenders.h"
+#include "service/network_assembly.h"
+
+namespace diapason {
+
+// Networks that are alike but for records, on a device: one that is kept, and another that is compared with it.
+class NetworkVersions {
+ public:
+  struct Times {
+    double kept = 0, other = 0;  // seconds of a run
+  };
+
+  virtual ~NetworkVersions() = default;
+  // Compiles the programs of an assembly that will be prepared in parts, side by side.
+  virtual absl::Status Announce(const Assembly& assembly) = 0;
+  // Loads the network as the other one; the first is kept at once. FailedPrecondition where it cannot be made here, and
+  // nothing changes. Other errors are the device's.
+  virtual absl::Status Prepare(const Assembly& assembly) = 0;
+  // Times both, one behind the other. REQUIRES: both are there.
+  virtual absl::StatusOr<Times> Time() = 0;
+  // The other one is kept from now on.
+  virtual void Keep() = 0;
+};
+
+struct RefineOptions {
+  double seconds = 10;                      // then no more contenders are tried
+  const std::atomic<bool>* stop = nullptr;  // the same once it is true
+};
+
+struct Refinement {
+  int compared = 0;           // contenders that were tried
+  std::vector<int> replaced;  // tasks of the partition that take another record now
+  double ratio = 1;           // what the network takes now over what it took, measured at the end
+};
+
+// Replaces records of `assembly` by `contenders` of their workloads. It stays as it is unless the network with all
+// replacements is faster at the end. Fusion alternatives stay as they are. Errors are those of the versions.
+absl::StatusOr<Refinement> RefineAssembly(Assembly& assembly, const ContendersByWorkload& contenders,
+                                          NetworkVersions& versions, const RefineOptions& options);
+
+}  // namespace diapason
