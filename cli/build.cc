@@ -26,7 +26,7 @@ struct BuildFlags {
   ImportFlags import;
   std::string target, service, out, mask;
   std::vector<std::string> histories;
-  double build_timeout = 120, refine = 10;
+  double build_timeout = 120, refine = 0;
   bool json = false, no_check = false, no_measure = false, no_shipped = false, verbose = false;
   SecurityFlags security;
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
@@ -202,7 +202,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
           "--refine", flags->refine,
           "Seconds to try verified records that are nearly as fast as the best of their task (up to 4% slower) "
           "in the whole network, and to use those that make it faster; for each plan, if the network is checked "
-          "and measured. 0: each task gets the record that is fastest alone (default 10)")
+          "and measured. 0: each task gets the record that is fastest alone (default 0)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,

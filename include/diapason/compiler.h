@@ -102,7 +102,7 @@ struct BuildOptions {
   // If the device is present, the network is checked and `measure` is set: for so many seconds at most for each plan,
   // verified records that take up to 4% longer than the best of their task are tried in its place, and are used if the
   // whole network becomes faster. 0: each task gets the record that is fastest alone.
-  double refine_seconds = 10;
+  double refine_seconds = 0;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;
   // Called with the step that begins ("compiling 18 tasks"), on the building thread. May be empty.

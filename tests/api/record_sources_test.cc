@@ -88,6 +88,26 @@ TEST_F(RecordSourcesTest, ARefutedRecordMakesRoomForThatOfTheNextSource) {
   EXPECT_EQ(found->at("a").uuid, "2");
 }
 
+TEST_F(RecordSourcesTest, ContendersAreTheVerifiedOnesOfAllSources) {
+  const auto timed = [](const std::string& uuid, double seconds, Verified verified = Verified::kOk) {
+    TuningRecord record = Named("a", uuid, verified);
+    record.schedule = uuid;
+    record.sketch = uuid;
+    record.outcome = Timing{{seconds}, 1};
+    return record;
+  };
+  RecordSources sources = Of({timed("1", 10e-6), timed("2", 10.2e-6), timed("3", 10.1e-6, Verified::kUnknown)},
+                             {timed("4", 9e-6), timed("5", 20e-6), timed("6", 10e-6)});
+  const auto best = sources.Read({"a"}, target_, false);
+  ASSERT_TRUE(best.ok());
+  const auto contenders = sources.Contenders(*best, target_, false, {"6"});
+  ASSERT_TRUE(contenders.ok());
+  ASSERT_EQ(contenders->at("a").size(), 2u);
+  EXPECT_EQ(contenders->at("a")[0].uuid, "4");
+  EXPECT_EQ(contenders->at("a")[1].uuid, "2");
+  EXPECT_EQ(sources.SourceOf(contenders->at("a")[0]).kind(), "second");
+}
+
 TEST(IsHistory, TellsFilesOfRecordsAndAddressesApart) {
   EXPECT_TRUE(IsHistory("none.db"));
   EXPECT_TRUE(IsHistory("postgresql://host/db"));
