@@ -1,6 +1,8 @@
 #include "api/record_sources.h"
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -18,7 +20,6 @@ namespace diapason::api {
 namespace {
 
 constexpr size_t kMostFetched = size_t{256} << 20;
-constexpr int64_t kMostFast = 64;  // records of a workload that a service is asked for
 
 // JSON lines begin with an object; a history is a database.
 bool IsJsonLines(const std::string& path) {
@@ -36,21 +37,21 @@ class HistorySource : public RecordSource {
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool may_differ) override {
     if (!MayBeThere(path_)) return RecordsByWorkload();
-    const std::string text = target.target.ToString();
-    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
-                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
-    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
-    return RecordsForBuild(*history, keys, model, text);
+    ASSIGN_OR_RETURN(const Opened opened, Open(target, may_differ));
+    return RecordsForBuild(*opened.history, keys, opened.device_model, target.target.ToString());
   }
 
-  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target,
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                                  bool may_differ) override {
     if (!MayBeThere(path_)) return std::vector<TuningRecord>();
-    const std::string text = target.target.ToString();
-    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
-                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
-    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
-    return FastRecords(*history, key, model, text);
+    ASSIGN_OR_RETURN(const Opened opened, Open(target, may_differ));
+    std::vector<TuningRecord> fast;
+    for (const std::string& key : keys) {
+      ASSIGN_OR_RETURN(std::vector<TuningRecord> of_key,
+                       FastRecords(*opened.history, key, opened.device_model, target.target.ToString()));
+      std::move(of_key.begin(), of_key.end(), std::back_inserter(fast));
+    }
+    return fast;
   }
 
   std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
@@ -62,6 +63,18 @@ class HistorySource : public RecordSource {
   }
 
  private:
+  struct Opened {
+    std::unique_ptr<::diapason::History> history;
+    std::string device_model;  // whose records a build uses
+  };
+  absl::StatusOr<Opened> Open(const ResolvedTarget& target, bool may_differ) const {
+    Opened opened;
+    ASSIGN_OR_RETURN(opened.history, ::diapason::History::Open(path_, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(opened.device_model,
+                     ModelForBuild(*opened.history, target.target.ToString(), target.facts.model, may_differ));
+    return opened;
+  }
+
   const std::string path_;
 };
 
@@ -78,9 +91,16 @@ class ServedRecords : public RecordSource {
   }
 
   // Those of the device alone: of another one, the best has to do.
-  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target, bool) override {
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                                 bool) override {
     RETURN_IF_ERROR(Connect());
-    return client_->Query({target.target.ToString(), key, target.facts.model, ""}, kMostFast);
+    std::vector<TuningRecord> fast;
+    for (const std::string& key : keys) {
+      ASSIGN_OR_RETURN(std::vector<TuningRecord> of_key,
+                       client_->Query({target.target.ToString(), key, target.facts.model, ""}, kFastRecords));
+      std::move(of_key.begin(), of_key.end(), std::back_inserter(fast));
+    }
+    return fast;
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
@@ -114,9 +134,10 @@ class CollectionSource : public RecordSource {
     return records_->Best(keys, target);
   }
 
-  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget& target, bool) override {
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                                 bool) override {
     RETURN_IF_ERROR(LoadOnce(target));
-    return records_->OfNearestDevice(key, target);
+    return records_->OfNearestDevice(keys, target);
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
@@ -207,19 +228,19 @@ absl::StatusOr<RecordsByWorkload> RecordSources::Read(const std::vector<std::str
 absl::StatusOr<ContendersByWorkload> RecordSources::Contenders(const RecordsByWorkload& best,
                                                                const ResolvedTarget& target, bool may_differ,
                                                                const std::set<std::string>& refuted) {
-  ContendersByWorkload contenders;
-  for (const auto& [key, record] : best) {
-    std::vector<TuningRecord> fast;
-    for (const std::unique_ptr<RecordSource>& source : sources_) {
-      ASSIGN_OR_RETURN(std::vector<TuningRecord> records, source->Fast(key, target, may_differ));
-      for (TuningRecord& one : records) {
-        if (one.verified != Verified::kOk || refuted.contains(one.uuid)) continue;
-        source_of_.emplace(one.uuid, source.get());
-        fast.push_back(std::move(one));
-      }
+  std::vector<std::string> keys;
+  for (const auto& [key, record] : best) keys.push_back(key);
+  std::map<std::string, std::vector<TuningRecord>> fast;
+  for (const std::unique_ptr<RecordSource>& source : sources_) {
+    ASSIGN_OR_RETURN(std::vector<TuningRecord> records, source->Fast(keys, target, may_differ));
+    for (TuningRecord& one : records) {
+      if (one.verified != Verified::kOk || refuted.contains(one.uuid)) continue;
+      source_of_.emplace(one.uuid, source.get());
+      fast[one.workload_key].push_back(std::move(one));
     }
-    contenders.emplace(key, ContendersOf(record, std::move(fast)));
   }
+  ContendersByWorkload contenders;
+  for (const auto& [key, record] : best) contenders.emplace(key, ContendersOf(record, std::move(fast[key])));
   return contenders;
 }
 

@@ -24,9 +24,9 @@ class RecordSource {
   // The best record of each workload that has one. `may_differ`: records of another device are better than none.
   virtual absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& workload_keys,
                                                  const ResolvedTarget& target, bool may_differ) = 0;
-  // Fast records of a workload (ContendersOf); the arguments are as for Read.
-  virtual absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& workload_key, const ResolvedTarget& target,
-                                                         bool may_differ) = 0;
+  // Fast records of each workload (ContendersOf); the arguments are as for Read.
+  virtual absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& workload_keys,
+                                                         const ResolvedTarget& target, bool may_differ) = 0;
   // Notes that the record makes a network wrong. What the user should know of it, one sentence; empty: nothing.
   virtual std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) = 0;
 };

@@ -9,9 +9,6 @@
 namespace diapason {
 namespace {
 
-// Those that were stopped early come behind all others in a history's order, and most contenders are of these.
-constexpr int64_t kMostRead = 64;
-
 double SecondsOf(const TuningRecord& record) { return MedianSeconds(*record.timing()); }
 
 }  // namespace
@@ -37,7 +34,7 @@ std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<Tun
 absl::StatusOr<std::vector<TuningRecord>> FastRecords(History& history, const std::string& workload_key,
                                                       const std::string& device_model, const std::string& target) {
   ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
-                   history.TopK({target, workload_key, device_model, ""}, kMostRead));
+                   history.TopK({target, workload_key, device_model, ""}, kFastRecords));
   // A filter's target matches longer ones as well.
   std::erase_if(records, [&](const TuningRecord& record) { return record.target != target; });
   return records;

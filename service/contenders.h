@@ -21,7 +21,9 @@ inline constexpr double kContenderMargin = 1.04;
 inline constexpr int kContenders = 4, kContendersOfSketch = 2;
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records);
 
-// The fastest records of a workload on a device, for ContendersOf; refuted ones are left out.
+// The fastest records of a workload on a device, for ContendersOf; refuted ones are left out. So many of them: those
+// that were stopped early come behind all others in a history's order, and most contenders are of these.
+inline constexpr int64_t kFastRecords = 64;
 absl::StatusOr<std::vector<TuningRecord>> FastRecords(History& history, const std::string& workload_key,
                                                       const std::string& device_model, const std::string& target);
 

@@ -164,10 +164,11 @@ RecordsByWorkload RecordCollection::Best(const std::vector<std::string>& workloa
   return best;
 }
 
-std::vector<TuningRecord> RecordCollection::OfNearestDevice(const std::string& workload_key,
+std::vector<TuningRecord> RecordCollection::OfNearestDevice(const std::vector<std::string>& workload_keys,
                                                             const ResolvedTarget& wanted) const {
   std::vector<TuningRecord> nearest;
-  for (const auto& [key, records] : Ranked(entries_, wanted, {workload_key}))
+  if (workload_keys.empty()) return nearest;
+  for (const auto& [key, records] : Ranked(entries_, wanted, {workload_keys.begin(), workload_keys.end()}))
     for (const TuningRecord* record : records)
       if (DeviceDistance(*record, wanted) == DeviceDistance(*records.front(), wanted)) nearest.push_back(*record);
   return nearest;

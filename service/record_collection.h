@@ -57,8 +57,9 @@ class RecordCollection {
   // The best for `wanted` of each workload that has one: of the nearest device; those timed to the end first; then the
   // fastest.
   RecordsByWorkload Best(const std::vector<std::string>& workload_keys, const ResolvedTarget& wanted) const;
-  // All of a workload that are of the device which is nearest to `wanted`, in the order of Best.
-  std::vector<TuningRecord> OfNearestDevice(const std::string& workload_key, const ResolvedTarget& wanted) const;
+  // All of each workload that are of the device which is nearest to `wanted`, in the order of Best.
+  std::vector<TuningRecord> OfNearestDevice(const std::vector<std::string>& workload_keys,
+                                            const ResolvedTarget& wanted) const;
   // What a search may begin with: of each workload the few best, in the order of Best.
   std::vector<TunedWorkload> ForSearch(const ResolvedTarget& wanted) const;
 

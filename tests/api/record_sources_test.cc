@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -33,9 +34,12 @@ class Fixed : public RecordSource {
     }
     return found;
   }
-  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::string& key, const ResolvedTarget&, bool) override {
+  absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& keys, const ResolvedTarget&,
+                                                 bool) override {
     std::vector<TuningRecord> found = records_;
-    std::erase_if(found, [&](const TuningRecord& record) { return record.workload_key != key; });
+    std::erase_if(found, [&](const TuningRecord& record) {
+      return std::find(keys.begin(), keys.end(), record.workload_key) == keys.end();
+    });
     return found;
   }
   std::string Mark(const TuningRecord&, double, const std::string&) override { return ""; }
