@@ -7,24 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/build/build_package.h"
+#include "compiler/build/measure_latency.h"
 #include "compiler/build/random_inputs.h"
-#include "compiler/runtime/measure.h"
 
 namespace diapason {
 namespace {
 
 // Short, since both versions are timed several times in turn.
-constexpr int kSamples = 3;
-constexpr double kSampleMs = 5, kMostSeconds = 1;
-
-absl::StatusOr<double> SecondsOfRun(PackageRunner& runner) {
-  TimingOptions options;
-  options.repeat = kSamples;
-  options.min_repeat_ms = kSampleMs;
-  options.max_seconds = kMostSeconds;
-  ASSIGN_OR_RETURN(const Timing timing, runner.Bench(options));
-  return MedianSeconds(timing);
-}
+constexpr LatencySamples kSamples = {.count = 3, .least_ms = 5, .most_seconds = 1};
 
 std::vector<bool> All(const Assembly& assembly) { return std::vector<bool>(assembly.records.size(), true); }
 
@@ -47,7 +37,6 @@ absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
       Package::InMemory(network_.name, std::make_shared<const PackageContents>(std::move(contents)));
   ASSIGN_OR_RETURN(other_, PackageRunner::Load(package, &device_));
   RETURN_IF_ERROR(other_->SetInputs(RandomInputs(other_->manifest(), 0)));
-  RETURN_IF_ERROR(other_->Run());
   if (kept_ == nullptr) Keep();
   return absl::OkStatus();
 }
@@ -55,8 +44,8 @@ absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
 absl::StatusOr<NetworkVersions::Times> LoadedVersions::Time() {
   DIAPASON_CHECK(kept_ != nullptr && other_ != nullptr);
   Times times;
-  ASSIGN_OR_RETURN(times.kept, SecondsOfRun(*kept_));
-  ASSIGN_OR_RETURN(times.other, SecondsOfRun(*other_));
+  ASSIGN_OR_RETURN(times.kept, MeasureLatency(*kept_, kSamples));
+  ASSIGN_OR_RETURN(times.other, MeasureLatency(*other_, kSamples));
   return times;
 }
 

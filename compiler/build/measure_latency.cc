@@ -8,26 +8,22 @@
 namespace diapason {
 namespace {
 
-// As long as `diapason run --bench` takes by default would keep a build of a slow network waiting.
-constexpr int kSamples = 5;
-constexpr double kSampleMs = 20, kMostSeconds = 2;
-
-absl::StatusOr<double> MeasurePlan(PackageRunner& runner) {
+absl::StatusOr<double> MeasurePlan(PackageRunner& runner, const LatencySamples& samples) {
   RETURN_IF_ERROR(runner.Run());
   TimingOptions options;
-  options.repeat = kSamples;
-  options.min_repeat_ms = kSampleMs;
-  options.max_seconds = kMostSeconds;
+  options.repeat = samples.count;
+  options.min_repeat_ms = samples.least_ms;
+  options.max_seconds = samples.most_seconds;
   ASSIGN_OR_RETURN(const Timing timing, runner.Bench(options));
   return MedianSeconds(timing);
 }
 
 }  // namespace
 
-absl::StatusOr<double> MeasureLatency(PackageRunner& runner) {
-  ASSIGN_OR_RETURN(const double seconds, MeasurePlan(runner));
+absl::StatusOr<double> MeasureLatency(PackageRunner& runner, const LatencySamples& samples) {
+  ASSIGN_OR_RETURN(const double seconds, MeasurePlan(runner, samples));
   if (!runner.UseOtherPlan()) return seconds;
-  ASSIGN_OR_RETURN(const double other, MeasurePlan(runner));
+  ASSIGN_OR_RETURN(const double other, MeasurePlan(runner, samples));
   return std::min(seconds, other);
 }
 

@@ -6,8 +6,15 @@
 
 namespace diapason {
 
-// Median seconds of a run with inputs in place, over a few samples and 2 seconds at most; of the faster plan where two
-// were kept, since that is what loading takes. Inputs must have been set. Errors of running.
-absl::StatusOr<double> MeasureLatency(PackageRunner& runner);
+// As long as `diapason run --bench` takes by default would keep a build of a slow network waiting.
+struct LatencySamples {
+  int count = 5;
+  double least_ms = 20;     // of a sample
+  double most_seconds = 2;  // of all
+};
+
+// Median seconds of a run with inputs in place, over a few samples; of the faster plan where two were kept, since that
+// is what loading takes. Inputs must have been set. Errors of running.
+absl::StatusOr<double> MeasureLatency(PackageRunner& runner, const LatencySamples& samples = {});
 
 }  // namespace diapason
