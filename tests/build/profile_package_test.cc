@@ -14,9 +14,9 @@ class ProfilePackageTest : public FolderTest, public ::testing::WithParamInterfa
   void SetUp() override {
     FolderTest::SetUp();
     NetworkMaker m;
-    const int x = m.In("x", {64, 64});
+    const int x = m.In("x", {32, 512});
     const int small = m.Op("relu", {x}, {}, "small");
-    const int large = m.Op("matmul", {small, m.Const("w", {64, 2048})}, {}, "large");
+    const int large = m.Op("matmul", {small, m.Const("w", {512, 256})}, {}, "large");
     const int last = m.Op("softmax", {large}, {}, "last");
     network_ = m.Out({last});
     const Target target = TestTarget(GetParam());
