@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/graph/long_sums.h"
+#include "compiler/graph/long_reductions.h"
 #include "compiler/graph/operator.h"
 
 namespace diapason {
@@ -37,7 +37,7 @@ class SubgraphBuilder {
     }
     absl::StatusOr<ComputeDag> dag = builder_.Build({result});
     if (dag.ok()) dag = Renumbered(*dag, subgraph.inputs);
-    if (dag.ok()) dag = SplitLongSums(*dag);
+    if (dag.ok()) dag = SplitLongReductions(*dag);
     if (!dag.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("node '", network_.nodes[nodes_.back()].name,

@@ -13,6 +13,6 @@ namespace diapason {
 // belong to a row (normalizations: another stage reduces, or uses the sum for each of its elements) and sums of
 // products stay whole up to 2^20 terms: schedules share rows among lanes or threads, and products are tiled.
 // Placeholders keep their order, outputs their number.
-absl::StatusOr<ComputeDag> SplitLongSums(const ComputeDag& dag);
+absl::StatusOr<ComputeDag> SplitLongReductions(const ComputeDag& dag);
 
 }  // namespace diapason

@@ -1,4 +1,4 @@
-#include "compiler/graph/long_sums.h"
+#include "compiler/graph/long_reductions.h"
 
 #include <algorithm>
 #include <string>
@@ -167,7 +167,7 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> SplitLongSums(const ComputeDag& dag) {
+absl::StatusOr<ComputeDag> SplitLongReductions(const ComputeDag& dag) {
   bool any = false;
   for (int id = 0; id < dag.size() && !any; ++id) any = IsLong(dag, id);
   if (!any) return dag;

@@ -1,4 +1,4 @@
-#include "compiler/graph/long_sums.h"
+#include "compiler/graph/long_reductions.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ int64_t LongestChain(const ComputeDag& dag) {
   return longest;
 }
 
-TEST(LongSums, AreSumsOfShortOnes) {
+TEST(LongReductions, AreSumsOfShortOnes) {
   for (const auto& [shape, axes] : std::vector<std::pair<Ints, std::vector<int>>>{{{1 << 16}, {0}},
                                                                                   {{99991}, {0}},
                                                                                   {{2, 40000}, {1}},
@@ -53,7 +53,7 @@ TEST(LongSums, AreSumsOfShortOnes) {
                                                                                   {{260, 260}, {0, 1}},
                                                                                   {{30, 30, 30}, {0, 1, 2}}}) {
     const ComputeDag whole = SumOver(shape, axes);
-    const absl::StatusOr<ComputeDag> split = SplitLongSums(whole);
+    const absl::StatusOr<ComputeDag> split = SplitLongReductions(whole);
     ASSERT_TRUE(split.ok()) << split.status();
     SCOPED_TRACE(split->ToString());
     EXPECT_LE(LongestChain(*split), 1024);
@@ -66,19 +66,19 @@ TEST(LongSums, AreSumsOfShortOnes) {
   }
 }
 
-TEST(LongSums, OfOddLengthReadNothingBehindTheirLastTerm) {
-  const ComputeDag split = SplitLongSums(SumOver({1 << 20 | 1}, {0})).value();
+TEST(LongReductions, OfOddLengthReadNothingBehindTheirLastTerm) {
+  const ComputeDag split = SplitLongReductions(SumOver({1 << 20 | 1}, {0})).value();
   EXPECT_EQ(CheckAccesses(split), absl::OkStatus()) << split.ToString();
 }
 
-TEST(LongSums, OthersStayAsTheyAre) {
+TEST(LongReductions, OthersStayAsTheyAre) {
   for (const ComputeDag& dag : {SumOver({1 << 14}, {0}), SumOver({1 << 16}, {0}, Combiner::kMax),
                                 SumOver({1 << 16}, {0}, Combiner::kSum, DType::kInt64)})
-    EXPECT_EQ(SplitLongSums(dag)->ToString(), dag.ToString());
+    EXPECT_EQ(SplitLongReductions(dag)->ToString(), dag.ToString());
 }
 
 // Schedules share rows among lanes and threads, so that only much longer ones are split.
-TEST(LongSums, RowsOfANormalizationStayWhole) {
+TEST(LongReductions, RowsOfANormalizationStayWhole) {
   const auto softmax = [](int64_t columns) {
     GraphBuilder b;
     const Network network = b.Out({b.Op("softmax", {b.In({2, columns})}, {{"axis", int64_t{1}}})});
@@ -91,7 +91,7 @@ TEST(LongSums, RowsOfANormalizationStayWhole) {
   EXPECT_GT(sums, 1);
 }
 
-TEST(LongSums, OfANetworkGetTasksWithShortOnes) {
+TEST(LongReductions, OfANetworkGetTasksWithShortOnes) {
   GraphBuilder b;
   const int mean = b.Op("reduce_mean", {b.In({1, 4, 256, 256})}, {{"axes", Ints{2, 3}}});
   const Network network = b.Out({b.Op("relu", {mean})});
