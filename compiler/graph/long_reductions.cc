@@ -38,8 +38,8 @@ bool BelongsToRow(const ComputeDag& dag, int id) {
 
 bool IsLong(const ComputeDag& dag, int id) {
   const Stage& stage = dag.stage(id);
-  if (!stage.reduces() || stage.combiner != Combiner::kSum || !IsFloat(stage.dtype) || stage.terms() <= kLongSum)
-    return false;
+  const bool adds = stage.combiner == Combiner::kSum;
+  if (!stage.reduces() || (adds && !IsFloat(stage.dtype)) || stage.terms() <= kLongSum) return false;
   std::vector<const ExprNode*> loads;
   Visit(stage.body, [&](const ExprNode& e) {
     if (e.kind == ExprKind::kLoad) loads.push_back(&e);
@@ -70,7 +70,7 @@ AxisSplit SplitOf(int64_t extent, int64_t lanes, int64_t terms) {
   return {(extent + part - 1) / part, most, lanes};
 }
 
-// Takes stages of partial sums off a long sum until it is a short one.
+// Takes stages of partial results off a long reduction until it is a short one.
 class Splitter {
  public:
   explicit Splitter(Stage sum) : sum_(std::move(sum)) {}
@@ -145,7 +145,7 @@ class Splitter {
     part.axes = along ? Joined(rows, places) : Joined(places, rows);
     part.reduce_axes = reduce;
     part.body = Substitute(sum_.body, map);
-    if (inside) part.body = Select(inside, part.body, IdentityOf(Combiner::kSum, part.dtype));
+    if (inside) part.body = Select(inside, part.body, IdentityOf(part.combiner, part.dtype));
 
     sum_.axes = FreshAxes(sum_.shape(), "i");
     sum_.reduce_axes = FreshAxes(parts, "r");

@@ -66,13 +66,35 @@ TEST(LongReductions, AreSumsOfShortOnes) {
   }
 }
 
+TEST(LongReductions, FindTheLargestAndTheSmallestOfParts) {
+  for (const Combiner combiner : {Combiner::kMax, Combiner::kMin}) {
+    for (const DType dtype : {DType::kFloat32, DType::kInt32, DType::kUint8}) {
+      for (const auto& [shape, axes] : std::vector<std::pair<Ints, std::vector<int>>>{
+               {{128, 768}, {0, 1}}, {{99991}, {0}}, {{40000, 2}, {0}}, {{17, 3, 1999}, {0, 2}}}) {
+        const ComputeDag whole = SumOver(shape, axes, combiner, dtype);
+        const ComputeDag split = SplitLongReductions(whole).value();
+        SCOPED_TRACE(split.ToString());
+        EXPECT_LE(LongestChain(split), 1024);
+        EXPECT_EQ(CheckAccesses(split), absl::OkStatus());
+        Array x(dtype, shape);  // all on one side of zero, so that an element too many would be seen
+        for (int64_t i = 0, n = x.elements(); i < n; ++i) {
+          const double value = 3 + static_cast<double>(i * 7919 % 101);
+          x.set(i, combiner == Combiner::kMax && dtype != DType::kUint8 ? -value : value);
+        }
+        const std::map<int, Array> values{{0, std::move(x)}};
+        ExpectNear(Interpret(split, values).value()[0], Interpret(whole, values).value()[0], 0);
+      }
+    }
+  }
+}
+
 TEST(LongReductions, OfOddLengthReadNothingBehindTheirLastTerm) {
   const ComputeDag split = SplitLongReductions(SumOver({1 << 20 | 1}, {0})).value();
   EXPECT_EQ(CheckAccesses(split), absl::OkStatus()) << split.ToString();
 }
 
 TEST(LongReductions, OthersStayAsTheyAre) {
-  for (const ComputeDag& dag : {SumOver({1 << 14}, {0}), SumOver({1 << 16}, {0}, Combiner::kMax),
+  for (const ComputeDag& dag : {SumOver({1 << 14}, {0}), SumOver({1 << 14}, {0}, Combiner::kMax),
                                 SumOver({1 << 16}, {0}, Combiner::kSum, DType::kInt64)})
     EXPECT_EQ(SplitLongReductions(dag)->ToString(), dag.ToString());
 }
