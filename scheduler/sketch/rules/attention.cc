@@ -64,9 +64,19 @@ class RowsOfAttention : public AttentionSketch {
     BindScores(block, {.ti = ti, .ri = ri, .lanes = lanes, .keys = keys, .threads = threads});
   }
 
-  void BindCores() {
+  // Whether keys lie in memory as the scores, whose vectors run along keys, do not read them, and are computed anyway.
+  bool TransposesKeys() const { return a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read) && KeysRunAlongHead(); }
+
+  // `keys_apart`: a kernel in front writes the keys transposed; else each score is a sum of vectors along its key.
+  // REQUIRES: TransposesKeys() if so.
+  void BindCores(bool keys_apart) {
     draft_.Name("attention_row");
-    const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Parameter("product.rows", {1, 2, 4}, 4);
+    if (keys_apart) {
+      draft_.Name("keys");
+      BindElementwise(&draft_, a_.keys_read, draft_.state().stage(a_.keys_read).op.name, false);
+    }
+    queries_held_ = keys_apart && a_.queries_read >= 0 && IsFreeElementwise(a_.queries_read);
+    const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Parameter("product.rows", {1, 2, 4, 8}, 8);
     const Factor vector =
         Parameter("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
@@ -89,7 +99,10 @@ class RowsOfAttention : public AttentionSketch {
       draft_.ComputeAt(id, a_.root, {core});
       Vectorize(id, ReduceAxes(draft_.state(), id)[0], draft_.context().NativeLanes());
     }
-    BindScoresOfCore(core);
+    BindScoresOfCore(core, keys_apart);
+    if (!queries_held_) return;
+    draft_.ComputeAt(a_.queries_read, a_.root, {core});
+    Vectorize(a_.queries_read, SpatialAxes(draft_.state(), a_.queries_read).back(), draft_.context().NativeLanes());
   }
 
  private:
@@ -191,15 +204,15 @@ class RowsOfAttention : public AttentionSketch {
     draft_.Do({StepKind::kPadRows, copy, {}, {Factor::Of(1)}, -1, {}});
   }
 
-  void BindScoresOfCore(int core) {
+  void BindScoresOfCore(int core, bool keys_apart) {
     draft_.ComputeAt(a_.seen, a_.root, {core});
-    const bool along_head = a_.keys_read >= 0 && KeysRunAlongHead();
+    const bool along_head = a_.keys_read >= 0 && !keys_apart && KeysRunAlongHead();
     if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read))
       draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
     std::vector<int> outer = OtherAxes(a_.seen, {RowsIn(a_.query_of_seen), a_.key_of_seen}), inside;
     if (RowsIn(a_.query_of_seen) >= 0) {
       const std::vector<int> i =
-          draft_.Split(a_.seen, a_.query_of_seen, {Parameter("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
+          draft_.Split(a_.seen, a_.query_of_seen, {Parameter("score.rows", {1, 2, 4, 8}, along_head ? 1 : 8)});
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
@@ -224,7 +237,19 @@ class RowsOfAttention : public AttentionSketch {
   void Vectorize(int stage, int axis, int32_t lanes) {
     VectorizeInnermost(&draft_, stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]);
   }
+
+  bool queries_held_ = false;  // by a core, for its rows
 };
+
+// The queries if arithmetic makes them (a scale) for the scores alone: made once for the rows of a core, they are
+// broadcast from memory, which is cheaper than from a register.
+std::vector<int> ScaledQueries(const Draft& draft, const AttentionChain& chain) {
+  if (chain.queries_read < 0) return {};
+  const StageState& queries = draft.state().stage(chain.queries_read);
+  const bool scaled = queries.computes() && !queries.op.reduces() && queries.op.body->kind != ExprKind::kLoad;
+  return scaled && draft.state().Consumers(chain.queries_read).size() == 1 ? std::vector<int>{chain.queries_read}
+                                                                           : std::vector<int>{};
+}
 
 class Attention : public SketchRule {
  public:
@@ -245,12 +270,16 @@ class Attention : public SketchRule {
     const AttentionChain chain = *FindAttention(start, stage);
     std::vector<Derived> result;
     if (!chain.divides_last) {
-      RowsOfAttention sketch(start, chain);
+      RowsOfAttention sketch(start, chain), apart(start, chain, ScaledQueries(start, chain));
       if (draft.gpu())
         sketch.BindBlocks(*StartOf(chain, draft.context().facts));
       else
-        sketch.BindCores();
+        sketch.BindCores(false);
       result.push_back({sketch.Take(), false});
+      if (!draft.gpu() && apart.TransposesKeys()) {
+        apart.BindCores(true);
+        result.push_back({apart.Take(), false});
+      }
     }
     if (draft.gpu() && FitsAttentionOnTensorCores(start, chain))
       for (Draft& made : AttentionOnTensorCores(start, chain, Fits(start, chain)))
