@@ -79,13 +79,15 @@ std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
 }
 
 // exp, sigmoid, tanh and erf of float vectors, within 2 units in the last place (Cephes' polynomials: e^x = 2^n * e^r
-// with |r| at most ln(2) / 2; 2^n in two factors, so that results below the normal range and infinities come out).
+// with |r| at most ln(2) / 2; 2^n by an instruction or in two factors, so that results below the normal range and
+// infinities come out; min and max keep a NaN).
 // Scalar calls would take ten times as long. Null for other functions.
 const char* VectorFunction(const std::string& name) {
   if (name == "exp") {
-    return R"(static inline {V} {V}_exp({V} x) {
-  const {M} low = ({M})(x < -104.0f), high = ({M})(x > 89.0f);
-  const {V} clamped = ({V})((low & ({M})({V}_set(-104.0f))) | (high & ({M})({V}_set(89.0f))) | (~(low | high) & ({M})x));
+    return R"(static inline {V} {V}_max({V} a, {V} b);
+static inline {V} {V}_min({V} a, {V} b);
+static inline {V} {V}_exp({V} x) {
+  const {V} clamped = {V}_min({V}_max(x, {V}_set(-104.0f)), {V}_set(89.0f));
   const {V} shifted = clamped * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
   const {V} r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
   {V} p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -94,8 +96,12 @@ const char* VectorFunction(const std::string& name) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
+#if defined(__AVX512F__) && {N} == 16
+  return __builtin_ia32_scalefps512_mask(p, n, p, -1, 4);
+#else
   const {M} exponent = ({M})shifted - 0x4b400000, half = exponent >> 1;
   return p * ({V})((half + 127) << 23) * ({V})((exponent - half + 127) << 23);
+#endif
 })";
   }
   if (name == "sigmoid") return "static inline {V} {V}_sigmoid({V} x) { return 1.0f / (1.0f + {V}_exp(-x)); }";
@@ -300,6 +306,7 @@ std::string CVectorLibrary::MathFunction(const std::string& name, DType dtype, i
   const std::string type = Type(dtype, lanes);
   MaskType(kF32.bytes, lanes);
   Set(dtype, lanes);
+  for (const bool is_min : {false, true}) Extremum(is_min, dtype, lanes);  // which exp declares
   helpers_.DefineFunction(type + "_exp", Filled(VectorFunction("exp"), kF32, lanes));
   // Behind exp, which it calls: functions are printed in the order of these names.
   helpers_.DefineFunction(type + (name == "erf" ? "_exp_erf" : "_" + name), Filled(text, kF32, lanes));

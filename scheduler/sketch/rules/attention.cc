@@ -76,7 +76,8 @@ class RowsOfAttention : public AttentionSketch {
       BindElementwise(&draft_, a_.keys_read, draft_.state().stage(a_.keys_read).op.name, false);
     }
     queries_held_ = keys_apart && a_.queries_read >= 0 && IsFreeElementwise(a_.queries_read);
-    const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Parameter("product.rows", {1, 2, 4, 8}, 8);
+    const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8),
+                 ri = Parameter("product.rows", {1, 2, 4, 8}, 8);
     const Factor vector =
         Parameter("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
