@@ -64,8 +64,17 @@ class RowsOfAttention : public AttentionSketch {
     BindScores(block, {.ti = ti, .ri = ri, .lanes = lanes, .keys = keys, .threads = threads});
   }
 
-  // Whether keys lie in memory as the scores, whose vectors run along keys, do not read them, and are computed anyway.
-  bool TransposesKeys() const { return a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read) && KeysRunAlongHead(); }
+  // Whether the scores read keys from a stage that transposes them, whose neighbours belong to different keys.
+  bool TransposesKeys() const {
+    if (a_.keys_read < 0 || !IsFreeElementwise(a_.keys_read) || !KeysRunAlongHead()) return false;
+    const Stage& scores = draft_.state().stage(local_).op;
+    bool across = true;
+    Visit(scores.body, [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kLoad && e.buffer == a_.keys_read)
+        across &= !UsesVar(e.args.back(), scores.reduce_axes[0].var.get());
+    });
+    return across;
+  }
 
   // `keys_apart`: a kernel in front writes the keys transposed; else each score is a sum of vectors along its key.
   // REQUIRES: TransposesKeys() if so.

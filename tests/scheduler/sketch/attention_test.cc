@@ -507,6 +507,23 @@ TEST(AttentionTest, ValuesArriveBehindTheScores) {
   EXPECT_EQ(order, (std::vector<std::string>{"ask", "ask", "ask", "wait 1", "products", "wait 0", "products"}));
 }
 
+// On a processor vectors run along keys: a kernel in front transposes them where the model does, and then nothing is
+// transposed or scaled in the loops.
+TEST(AttentionTest, OnProcessorsKeysAreTransposedOnce) {
+  const Target target = Target::Parse("cpu -num-cores=2").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const ComputeDag exported =
+      Attention({.heads = 12, .groups = 12, .queries = 128, .keys = 128, .size = 64, .values = 64, .exported = true});
+  EXPECT_EQ(Sketches(exported, "cpu"), (std::vector<std::string>{"direct/attention_row", "direct/attention_row.keys"}));
+  const auto lowered = Lower(exported, DefaultSchedule(exported, target, facts).value(), target, facts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  ASSERT_EQ(lowered->kernels.size(), 2u);
+  EXPECT_EQ(lowered->kernels[0].name, "k_keys");
+  // Keys that are computed, but not transposed, are read along heads.
+  EXPECT_EQ(Sketches(Attention({.queries = 32, .keys = 64, .size = 32, .values = 32, .rotated = true}), "cpu"),
+            std::vector<std::string>{"direct/attention_row"});
+}
+
 // Rows of scores that no block can hold are kernels of their own, where tensor cores cannot stream the keys.
 TEST(AttentionTest, RowsThatDoNotFitAreNotHeld) {
   EXPECT_EQ(Sketches(Attention({.queries = 4, .keys = 20000, .size = 8, .values = 8}), "opencl"),

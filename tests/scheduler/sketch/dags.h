@@ -357,6 +357,7 @@ struct AttentionShape {
   bool rotated = false;  // queries and keys are turned by their places first, in float32
   double scale = 0.3;    // of scores
   bool scale_is_input = false;
+  bool exported = false;  // as exporters write it: both operands times a number first, and keys transposed
 };
 
 inline ComputeDag Attention(const AttentionShape& s) {
@@ -377,12 +378,20 @@ inline ComputeDag Attention(const AttentionShape& s) {
       return Add(Mul(at(x, i), b.At(cosine, {i[1], i[2]})), Mul(at(x, {i[0], i[1], other}), b.At(sine, {i[1], i[2]})));
     });
   };
-  const int queries = s.rotated ? turned(q, s.heads, s.queries) : q;
-  const int keys = s.rotated ? turned(k, s.groups, s.keys) : k;
+  int queries = s.rotated ? turned(q, s.heads, s.queries) : q;
+  int keys = s.rotated ? turned(k, s.groups, s.keys) : k;
+  if (s.exported) {
+    const auto times = [&](const Expr& x) { return Mul(x, FloatImm(0.5)); };
+    queries = b.Compute("queries", {s.heads, s.queries, s.size}, [&](const Vars& i) { return times(at(q, i)); });
+    keys = b.Compute("keys", {s.groups, s.size, s.keys}, [&](const Vars& i) {
+      return times(at(k, {i[0], i[2], i[1]}));
+    });
+  }
+  const bool keys_last = s.transposed_keys || s.exported;
   const std::vector<int64_t> shape{s.heads, s.queries, s.keys}, rows{s.heads, s.queries};
   int seen = b.Reduce("scores", shape, {s.size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     return Mul(at(queries, {i[0], i[1], r[0]}),
-               at(keys, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
+               at(keys, keys_last ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
   });
   const int scale = s.scale_is_input ? b.Placeholder("scale", {}, s.dtype) : -1;
   seen = b.Compute("scaled", shape, [&](const Vars& i) {
@@ -589,6 +598,26 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_half_shared", AttentionOfSharedHeads(2, 3, 20, 40, 16)},
       {"attention_half_rotated",
        Attention({.queries = 24, .keys = 40, .size = 16, .values = 32, .dtype = DType::kFloat16, .rotated = true})},
+  };
+}
+
+// Attentions as exporters write them, whose operands are computed.
+inline std::vector<NamedDag> ExportedAttentions() {
+  return {
+      {"attention_exported", Attention({.queries = 32, .keys = 64, .size = 32, .values = 32, .exported = true})},
+      {"attention_exported_odd", Attention({.heads = 4,
+                                            .groups = 2,
+                                            .queries = 13,
+                                            .keys = 37,
+                                            .size = 20,
+                                            .values = 24,
+                                            .masked = false,
+                                            .joined = true,
+                                            .exported = true})},
+      {"attention_exported_half",
+       Attention({.queries = 16, .keys = 48, .size = 32, .values = 32, .dtype = DType::kFloat16, .exported = true})},
+      {"attention_exported_one_query",
+       Attention({.queries = 1, .keys = 50, .size = 16, .values = 16, .exported = true})},
   };
 }
 

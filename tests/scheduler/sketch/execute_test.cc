@@ -213,7 +213,10 @@ TEST_P(ExecuteTest, CandidatesOfRowProductsComputeTheDag) {
   RunSketches(testing::RowProducts(), "stream");
 }
 
-TEST_P(ExecuteTest, CandidatesOfAttentionComputeTheDag) { RunSketches(testing::Attentions(), "attention"); }
+TEST_P(ExecuteTest, CandidatesOfAttentionComputeTheDag) {
+  RunSketches(testing::Attentions(), "attention");
+  RunSketches(testing::ExportedAttentions(), "attention");
+}
 
 // 14 million reads of x, were all of them one expression.
 TEST_P(ExecuteTest, ChainsThatGrowAtEachStepAreNotInlinedAsAWhole) {

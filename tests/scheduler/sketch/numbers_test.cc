@@ -192,7 +192,11 @@ TEST_P(NumbersTest, AgreeForStrassensProducts) {
   CompareSketches(testing::EvenProducts(), "strassen", 10);
 }
 
-TEST_P(NumbersTest, AgreeForAttention) { CompareSketches(testing::Attentions(), "attention", 10); }
+TEST_P(NumbersTest, AgreeForAttention) {
+  CompareSketches(testing::Attentions(), "attention", 10);
+  CompareSketches(testing::ExportedAttentions(), "attention", 10);
+}
+
 TEST_P(NumbersTest, AgreeForRowProducts) {
   if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no sets of threads";
   CompareSketches(testing::RowProducts(), "stream", 10);
