@@ -362,6 +362,35 @@ TEST_P(OperatorsOnDevice, AddManyNumbersWithFewRoundingErrors) {
   }
 }
 
+// All elements are on one side of zero, and each of some places has the extreme one in turns: the first, the last,
+// others.
+TEST_P(OperatorsOnDevice, FindTheExtremesOfManyNumbers) {
+  const Target target = TestTarget(GetParam());
+  const absl::StatusOr<std::unique_ptr<Device>> device = OpenDevice(target);
+  if (!device.ok()) GTEST_SKIP() << device.status().message();
+  for (const auto& [shape, axes] :
+       std::vector<std::pair<Shape, std::vector<int64_t>>>{{{128, 768}, {0, 1}}, {{100003}, {0}}, {{40000, 3}, {0}}}) {
+    for (const double sign : {1.0, -1.0}) {
+      NetworkMaker maker;
+      const int extreme = maker.Op(sign > 0 ? "reduce_max" : "reduce_min", {maker.In("x", shape)},
+                                   {{"axes", axes}, {"keepdims", int64_t{0}}});
+      const absl::StatusOr<Partition> partition = PartitionNetwork(maker.Out({extreme}));
+      ASSERT_TRUE(partition.ok()) << partition.status();
+      const ComputeDag& dag = partition->tasks[0].dag;
+      Array x(DType::kFloat32, shape);
+      const int64_t count = x.elements();
+      for (const int64_t place : {int64_t{0}, count / 3, count - 1}) {
+        for (int64_t i = 0; i < count; ++i) x.set(i, sign * (static_cast<double>(i % 7) - 20));
+        x.set(place, sign * -3);
+        const absl::StatusOr<Array> got = RunOn(**device, target, dag, {{dag.inputs()[0], x}});
+        ASSERT_TRUE(got.ok()) << got.status();
+        for (int64_t i = 0; i < got->elements(); ++i)
+          EXPECT_EQ(got->at(i), sign * (i == place % got->elements() ? -3 : -14)) << place << " " << i;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OperatorsOnDevice,
                          ::testing::Values(TargetKind::kCpu, TargetKind::kOpenCl, TargetKind::kCuda),
                          [](const auto& info) -> std::string {
