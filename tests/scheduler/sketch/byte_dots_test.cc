@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 
+#include "base/environment.h"
+#include "base/run_program.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
@@ -42,6 +48,34 @@ TEST(ByteDots, AreWhatAllSketchesOfQuantisedProductsUse) {
 TEST(ByteDots, NeedGroupsOfFourAlongTheReduction) {
   EXPECT_THAT(DotsOfSketches(testing::MatMulOfBytes(33, 40, 75)), Each(Pair(_, false)));
 }
+
+#ifdef __x86_64__
+// GCC kept sums that assembly changes in memory: each of them was read and written by each step.
+TEST(ByteDots, KeepTheirSumsInRegisters) {
+  const Target target = Target::Parse("cpu -mcpu=icelake-server -num-cores=2").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const ComputeDag dag = testing::MatMulOfBytes(128, 768, 768);
+  const auto program =
+      CompileProgram(Lower(dag, DefaultSchedule(dag, target, facts).value(), target, facts).value(), target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::filesystem::path object = std::filesystem::path(::testing::TempDir()) / "byte_dots.so";
+  std::ofstream(object, std::ios::binary) << program->binary;
+  ProgramOptions options;
+  options.args = {"objdump", "-d", object};
+  options.environment = CleanEnvironment();
+  const auto disassembly = RunProgram(options);
+  std::filesystem::remove(object);
+  ASSERT_TRUE(disassembly.ok()) << disassembly.status();
+  int products = 0, stored = 0;
+  std::istringstream lines(disassembly->output);
+  for (std::string line; std::getline(lines, line);) {
+    products += line.find("vpdpbusd") != std::string::npos;
+    stored += line.find("zmm") != std::string::npos && line.find("(%rsp)") != std::string::npos;
+  }
+  EXPECT_GT(products, 8);
+  EXPECT_LT(stored, products / 2);
+}
+#endif
 
 // Rows of im2col whose places change within a vector are gathered byte by byte, which takes longer than the products.
 TEST(ByteDots, OfImagesWithFewChannelsReadThemInPlaceByDefault) {
