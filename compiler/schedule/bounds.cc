@@ -19,9 +19,27 @@ void AddTerm(Terms* terms, const Term& term) {
   terms->push_back(term);
 }
 
+bool IsSumOfAxes(const StageState& reader, const Affine& index) {
+  return std::all_of(index.terms.begin(), index.terms.end(), [&](const auto& term) {
+    for (int a = 0; a < reader.axis_count(); ++a)
+      if (reader.axis(a).var.get() == term.first.get()) return true;
+    return false;
+  });
+}
+
+// Places in a reshaped tensor are written with quotients and remainders, which often cancel.
+Affine SimplestIndex(const StageState& reader, const Expr& index) {
+  Affine affine = ToAffine(index);
+  if (IsSumOfAxes(reader, affine)) return affine;
+  Analyzer analyzer;
+  for (int a = 0; a < reader.axis_count(); ++a) analyzer.Bind(reader.axis(a).var, reader.axis(a).extent);
+  Affine simpler = ToAffine(analyzer.Simplify(index));
+  return IsSumOfAxes(reader, simpler) ? simpler : affine;
+}
+
 Access::Dim AffineDim(const StageState& reader, const Expr& index) {
   Access::Dim dim;
-  const Affine affine = ToAffine(index);
+  const Affine affine = SimplestIndex(reader, index);
   dim.constant = affine.constant;
   for (const auto& [term, coefficient] : affine.terms) {
     int axis = -1;
