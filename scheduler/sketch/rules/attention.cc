@@ -4,13 +4,18 @@
 // elsewhere.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
+#include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/metrics.h"
 #include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
 namespace {
+
+// Rows of a tile of sums in registers, on processors.
+constexpr int64_t kRegisterRows = 8;
 
 // Where the configuration of a GPU's sketch starts from: rows of threads, rows of a thread, threads along keys and
 // values, keys of a thread.
@@ -86,9 +91,15 @@ class RowsOfAttention : public AttentionSketch {
     }
     queries_held_ = keys_apart && a_.queries_read >= 0 && IsFreeElementwise(a_.queries_read);
     const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8),
-                 ri = Parameter("product.rows", {1, 2, 4, 8}, 8);
+                 ri = Parameter("product.rows", {1, 2, 4, 8}, 4);
     const Factor vector =
         Parameter("value.vector", draft_.context().LanesUpTo(a_.values, 2), draft_.context().NativeLanes());
+    if (keys_apart && a_.queries >= kRegisterRows) {
+      // Registers full of sums, whatever the estimate says of rows beyond the last one.
+      draft_.traits().preferred_fallback = true;
+      draft_.parameters().Prior(rows, 1);
+      PreferFullTiles(ri, vector);
+    }
     std::vector<int> outer = OtherAxes(a_.root, {RowsIn(a_.query_of_root), a_.value_of_root}), middle, inside;
     SplitQueries(a_.root, RowsIn(a_.query_of_root), {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
@@ -122,10 +133,13 @@ class RowsOfAttention : public AttentionSketch {
     const Stage& keys = draft_.state().stage(a_.keys_read).op;
     if (!IsFreeElementwise(a_.keys_read)) return static_cast<int>(keys.axes.size()) - 1;
     int innermost = -1;
+    Analyzer analyzer;
+    for (const Axis& axis : keys.axes) analyzer.Bind(axis.var, axis.extent);
     Visit(keys.body, [&](const ExprNode& e) {
       if (e.kind != ExprKind::kLoad || e.args.empty()) return;
+      const Affine index = ToAffine(analyzer.Simplify(e.args.back()));
       for (size_t a = 0; a < keys.axes.size(); ++a)
-        if (keys.axes[a].extent > 1 && UsesVar(e.args.back(), keys.axes[a].var.get()))
+        if (keys.axes[a].extent > 1 && std::abs(index.CoefficientOf(keys.axes[a].var.get())) == 1)
           innermost = std::max(innermost, static_cast<int>(a));
     });
     return innermost;
@@ -220,15 +234,17 @@ class RowsOfAttention : public AttentionSketch {
     if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read))
       draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
     std::vector<int> outer = OtherAxes(a_.seen, {RowsIn(a_.query_of_seen), a_.key_of_seen}), inside;
-    if (RowsIn(a_.query_of_seen) >= 0) {
-      const std::vector<int> i =
-          draft_.Split(a_.seen, a_.query_of_seen, {Parameter("score.rows", {1, 2, 4, 8}, along_head ? 1 : 8)});
+    const bool has_rows = RowsIn(a_.query_of_seen) >= 0;
+    const Factor rows = has_rows ? Parameter("score.rows", {1, 2, 4, 8}, along_head ? 1 : 4) : Factor::Of(1);
+    const Factor vector =
+        Parameter("score.vector", draft_.context().LanesUpTo(a_.keys, 2), draft_.context().NativeLanes());
+    if (has_rows) {
+      const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {rows});
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
-    const std::vector<int> j = draft_.Split(
-        a_.seen, a_.key_of_seen,
-        {Parameter("score.vector", draft_.context().LanesUpTo(a_.keys, 2), draft_.context().NativeLanes())});
+    if (keys_apart && a_.queries >= kRegisterRows) PreferFullTiles(rows, vector);
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {vector});
     outer.push_back(j[0]);
     inside.push_back(j[1]);
     Order(a_.seen, {outer, inside});
@@ -241,6 +257,13 @@ class RowsOfAttention : public AttentionSketch {
     }
     SumInRegisters(local_, "score.unroll");
     draft_.Annotate(local_, SpatialAxes(draft_.state(), local_).back(), Annotation::kVectorize);
+  }
+
+  // As many sums as half of the registers hold: rows by vectors.
+  void PreferFullTiles(const Factor& rows, const Factor& vector) {
+    const bool many_registers = draft_.context().facts.vector_bytes >= 64;
+    draft_.parameters().Prior(rows, kRegisterRows);
+    draft_.parameters().Prior(vector, (many_registers ? 2 : 1) * draft_.context().NativeLanes());
   }
 
   // The innermost loop becomes a vector of so many elements of an axis.
