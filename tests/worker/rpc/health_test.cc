@@ -23,7 +23,7 @@ class HealthTest : public testing::Test {
     options_.builders = 1;
     options_.devices = {"opencl -device=6"};  // the one that can be made sick
     options_.run_timeout_seconds = 0.5;
-    options_.probe_timeout_seconds = 1;
+    options_.probe_timeout_seconds = 10;
     options_.first_probe_again_seconds = 0.3;
     setenv("DIAPASON_FAKE_SICK", sick_.c_str(), 1);
   }
