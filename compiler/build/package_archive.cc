@@ -47,7 +47,7 @@ uLong ReadMemory(void*, void* stream, void* to, uLong size) {
   MemoryFile& file = Memory(stream);
   const uint64_t left = file.at < file.bytes.size() ? file.bytes.size() - file.at : 0;
   const uint64_t count = std::min<uint64_t>(size, left);
-  std::memcpy(to, file.bytes.data() + (count > 0 ? file.at : 0), count);
+  if (count > 0) std::memcpy(to, file.bytes.data() + file.at, count);  // an empty file has no address
   file.at += count;
   return static_cast<uLong>(count);
 }
