@@ -68,8 +68,7 @@ std::string ByArm(bool left_signed, bool right_signed) {
          ")\n  asm(\"" + name + " %0.4s, %1.16b, %2.16b\" : \"+w\"(sum) : " + factors + ");\n  return sum;\n";
 }
 
-// vpdpbusd by GCC's own function, or else by `assembly`: GCC 12 keeps sums that assembly changes in memory, not in
-// registers, in loops over many of them (at half the speed).
+// vpdpbusd by GCC's own function, or else by `assembly`: GCC 12 may keep sums that assembly changes in memory.
 std::string DotsFunction(const std::string& assembly) {
   return R"(
 static inline {V} {V}_dots({V} sum, {V} u, {V} s) {

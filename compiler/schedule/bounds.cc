@@ -19,12 +19,16 @@ void AddTerm(Terms* terms, const Term& term) {
   terms->push_back(term);
 }
 
+// The axis of the reader that a term is; -1: none.
+int AxisOf(const StageState& reader, const Expr& term) {
+  for (int a = 0; a < reader.axis_count(); ++a)
+    if (reader.axis(a).var.get() == term.get()) return a;
+  return -1;
+}
+
 bool IsSumOfAxes(const StageState& reader, const Affine& index) {
-  return std::all_of(index.terms.begin(), index.terms.end(), [&](const auto& term) {
-    for (int a = 0; a < reader.axis_count(); ++a)
-      if (reader.axis(a).var.get() == term.first.get()) return true;
-    return false;
-  });
+  return std::all_of(index.terms.begin(), index.terms.end(),
+                     [&](const auto& term) { return AxisOf(reader, term.first) >= 0; });
 }
 
 // Places in a reshaped tensor are written with quotients and remainders, which often cancel.
@@ -42,9 +46,7 @@ Access::Dim AffineDim(const StageState& reader, const Expr& index) {
   const Affine affine = SimplestIndex(reader, index);
   dim.constant = affine.constant;
   for (const auto& [term, coefficient] : affine.terms) {
-    int axis = -1;
-    for (int a = 0; a < reader.axis_count(); ++a)
-      if (reader.axis(a).var.get() == term.get()) axis = a;
+    const int axis = AxisOf(reader, term);
     if (axis < 0) {
       dim.affine = false;
       for (int a = 0; a < reader.axis_count(); ++a)

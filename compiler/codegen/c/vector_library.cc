@@ -80,8 +80,7 @@ std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
 
 // exp, sigmoid, tanh and erf of float vectors, within 2 units in the last place (Cephes' polynomials: e^x = 2^n * e^r
 // with |r| at most ln(2) / 2; 2^n by an instruction or in two factors, so that results below the normal range and
-// infinities come out; min and max keep a NaN).
-// Scalar calls would take ten times as long. Null for other functions.
+// infinities come out; min and max keep a NaN). Null for other functions, which are called for each lane.
 const char* VectorFunction(const std::string& name) {
   if (name == "exp") {
     return R"(static inline {V} {V}_max({V} a, {V} b);

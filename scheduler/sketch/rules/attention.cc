@@ -89,7 +89,7 @@ class RowsOfAttention : public AttentionSketch {
       draft_.Name("keys");
       BindElementwise(&draft_, a_.keys_read, draft_.state().stage(a_.keys_read).op.name, false);
     }
-    queries_held_ = keys_apart && a_.queries_read >= 0 && IsFreeElementwise(a_.queries_read);
+    const bool holds_queries = keys_apart && a_.queries_read >= 0 && IsFreeElementwise(a_.queries_read);
     const Factor rows = Parameter("query.rows", {1, 2, 4, 8, 16, 32}, 8),
                  ri = Parameter("product.rows", {1, 2, 4, 8}, 4);
     const Factor vector =
@@ -121,7 +121,7 @@ class RowsOfAttention : public AttentionSketch {
       Vectorize(id, ReduceAxes(draft_.state(), id)[0], draft_.context().NativeLanes());
     }
     BindScoresOfCore(core, keys_apart);
-    if (!queries_held_) return;
+    if (!holds_queries) return;
     draft_.ComputeAt(a_.queries_read, a_.root, {core});
     Vectorize(a_.queries_read, SpatialAxes(draft_.state(), a_.queries_read).back(), draft_.context().NativeLanes());
   }
@@ -270,8 +270,6 @@ class RowsOfAttention : public AttentionSketch {
   void Vectorize(int stage, int axis, int32_t lanes) {
     VectorizeInnermost(&draft_, stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]);
   }
-
-  bool queries_held_ = false;  // by a core, for its rows
 };
 
 // The queries if arithmetic makes them (a scale) for the scores alone: made once for the rows of a core, they are
@@ -303,13 +301,15 @@ class Attention : public SketchRule {
     const AttentionChain chain = *FindAttention(start, stage);
     std::vector<Derived> result;
     if (!chain.divides_last) {
-      RowsOfAttention sketch(start, chain), apart(start, chain, ScaledQueries(start, chain));
+      RowsOfAttention sketch(start, chain);
+      const bool transposes = !draft.gpu() && sketch.TransposesKeys();
       if (draft.gpu())
         sketch.BindBlocks(*StartOf(chain, draft.context().facts));
       else
         sketch.BindCores(false);
       result.push_back({sketch.Take(), false});
-      if (!draft.gpu() && apart.TransposesKeys()) {
+      if (transposes) {
+        RowsOfAttention apart(start, chain, ScaledQueries(start, chain));
         apart.BindCores(true);
         result.push_back({apart.Take(), false});
       }
