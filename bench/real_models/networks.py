@@ -18,16 +18,18 @@ class Network:
     room: int = 0  # of results with as many rows as the network finds: for so many
 
 
+ONE_TYPE = ("float32",)
+TWO_TYPES = ("float32", "float16")
+ALL_TYPES = ("float32", "float16", "bfloat16")
 NETWORKS = {}
-HALF = set()  # names of NETWORKS that are exported in float16 and bfloat16 too
+TYPES = {}  # the types that each of NETWORKS is exported in
 
 
-def network(name, half=False):
+def network(name, types=TWO_TYPES):
     """Enters a function into NETWORKS."""
     def enter(make):
         NETWORKS[name] = make
-        if half:
-            HALF.add(name)
+        TYPES[name] = types
         return make
     return enter
 
@@ -75,17 +77,17 @@ def first_parameter(module):
     return module.forward.__code__.co_varnames[1]
 
 
-def enter_torchvision(name, size, half=False, pick=None, **options):
-    network(name, half)(functools.partial(torchvision_network, name, size, pick, **options))
+def enter_torchvision(name, size, types=TWO_TYPES, pick=None, **options):
+    network(name, types)(functools.partial(torchvision_network, name, size, pick, **options))
 
 
 def out(result):
     return result["out"]
 
 
-enter_torchvision("resnet18", 224, half=True)
+enter_torchvision("resnet18", 224, types=ALL_TYPES)
 enter_torchvision("resnet50", 96)
-enter_torchvision("mobilenet_v2", 96, half=True)
+enter_torchvision("mobilenet_v2", 96, types=ALL_TYPES)
 enter_torchvision("mobilenet_v3_small", 96)
 enter_torchvision("efficientnet_b0", 96)
 enter_torchvision("densenet121", 64)
@@ -96,8 +98,8 @@ enter_torchvision("googlenet", 96, aux_logits=False, init_weights=False)
 enter_torchvision("regnet_y_400mf", 96)
 enter_torchvision("shufflenet_v2_x0_5", 96)
 enter_torchvision("mnasnet0_5", 96)
-enter_torchvision("convnext_tiny", 64, half=True)
-enter_torchvision("vit_b_16", 64, half=True, image_size=64)
+enter_torchvision("convnext_tiny", 64, types=ALL_TYPES)
+enter_torchvision("vit_b_16", 64, types=ALL_TYPES, image_size=64)
 enter_torchvision("swin_t", 64)
 enter_torchvision("swin_v2_t", 64)
 enter_torchvision("maxvit_t", 224)
@@ -128,8 +130,8 @@ def timm_network(name, size, **options):
     return Network(timm.create_model(name, pretrained=False, **options), {"image": image(size)})
 
 
-def enter_timm(name, size, half=False, **options):
-    network(name, half)(functools.partial(timm_network, name, size, **options))
+def enter_timm(name, size, types=TWO_TYPES, **options):
+    network(name, types)(functools.partial(timm_network, name, size, **options))
 
 
 enter_timm("deit_tiny_patch16_224", 224)
@@ -163,7 +165,7 @@ def text_inputs(batch=1, length=16, types=True):
     return {**inputs, "token_type_ids": tokens(batch, length, below=2)} if types else inputs
 
 
-@network("bert", half=True)
+@network("bert", types=ALL_TYPES)
 def bert(**sizes):
     return of_transformers("BertModel", {"config": "BertConfig", **BERT_SIZES, **sizes}, text_inputs(), lambda r: (r[0], r[1]))
 
@@ -214,8 +216,8 @@ def decoder(cls, config, length=12):
     return of_transformers(cls, dict(config), text_inputs(length=length, types=False), first, use_cache=False)
 
 
-network("gpt2", half=True)(lambda: decoder("GPT2LMHeadModel", GPT2_SIZES))
-network("llama", half=True)(lambda: decoder("LlamaForCausalLM", {"config": "LlamaConfig", **LLAMA_SIZES}))
+network("gpt2", types=ALL_TYPES)(lambda: decoder("GPT2LMHeadModel", GPT2_SIZES))
+network("llama", types=ALL_TYPES)(lambda: decoder("LlamaForCausalLM", {"config": "LlamaConfig", **LLAMA_SIZES}))
 network("qwen2")(lambda: decoder("Qwen2ForCausalLM", {"config": "Qwen2Config", **LLAMA_SIZES}))
 network("mistral")(lambda: decoder("MistralForCausalLM", {"config": "MistralConfig", "sliding_window": 8, **LLAMA_SIZES}))
 network("gemma")(lambda: decoder("GemmaForCausalLM", {"config": "GemmaConfig", **LLAMA_SIZES}))
@@ -337,7 +339,7 @@ class Detector(nn.Module):
         return boxes[kept], scores[kept], classes[kept]
 
 
-network("detector")(lambda: Network(Detector(), {"image": image(64)}, room=128))
+network("detector", ONE_TYPE)(lambda: Network(Detector(), {"image": image(64)}, room=128))
 
 
 class TorchvisionDetector(nn.Module):
@@ -362,7 +364,7 @@ def batched_nms(boxes, scores, idxs, iou_threshold):
 
 def enter_detector(name, function, size, spread=1, **options):
     """`spread`: of scores, which would else be equal within rounding errors, so that their order would be chance."""
-    @network(name)
+    @network(name, ONE_TYPE)
     def make():
         import torchvision
         torchvision.ops.boxes.batched_nms = batched_nms
@@ -376,7 +378,7 @@ def enter_two_stages(name, function, size, spread, room=40):
     """Regions by a filter and non-maximum suppression, then boxes in them by another: up to `room` of each. `spread`: of classes' scores, as of
     enter_detector. Masks of Mask R-CNN are those of its head; it pastes them into the image by a loop over boxes, each of another size, which is
     to be done after the network."""
-    @network(name)
+    @network(name, ONE_TYPE)
     def make():
         import torchvision
         torchvision.ops.boxes.batched_nms = batched_nms

@@ -15,10 +15,10 @@ absl::StatusOr<Array> EvaluateArgs(const Operator& op, const OperatorArgs& args,
                                    const std::vector<const Array*>& inputs) {
   DagBuilder builder;
   std::vector<int> stages;
-  std::map<int, Array> values;
+  std::map<int, const Array*> values;
   for (size_t i = 0; i < inputs.size(); ++i) {
     stages.push_back(builder.Placeholder("x", inputs[i]->shape, inputs[i]->dtype));
-    values[stages.back()] = *inputs[i];
+    values[stages.back()] = inputs[i];
   }
   int result = op.emit(builder, args, stages);
   if (builder.stage(result).dtype != args.output.dtype) {
@@ -83,6 +83,11 @@ absl::StatusOr<Array> EvaluateOperator(const std::string& op, const std::vector<
   OperatorArgs args = ArgsOf(network, node);
   ASSIGN_OR_RETURN(args.output, InferNode(network, node));
   return EvaluateArgs(*FindOperator(op), args, values);
+}
+
+absl::StatusOr<Array> EvaluateNode(const Network& network, const Node& node) {
+  const OperatorArgs args = ArgsOf(network, node);
+  return EvaluateArgs(*FindOperator(node.op), args, args.values);
 }
 
 absl::StatusOr<std::vector<Array>> EvaluateNetwork(const Network& network, const std::vector<Array>& inputs) {

@@ -16,6 +16,9 @@ namespace diapason {
 absl::StatusOr<Array> EvaluateOperator(const std::string& op, const std::vector<Array>& inputs,
                                        const Attributes& attributes);
 
+// The same of a node of a network, whose inputs are constants and whose output has its type.
+absl::StatusOr<Array> EvaluateNode(const Network& network, const Node& node);
+
 // Outputs in order; inputs in the order of network.inputs. InvalidArgument names an input of wrong type or shape.
 absl::StatusOr<std::vector<Array>> EvaluateNetwork(const Network& network, const std::vector<Array>& inputs);
 

@@ -498,13 +498,36 @@ TEST(MergeEqual, OperandsOfDifferencesHaveAnOrder) {
 TEST(FoldConstants, FoldsSmallConvolutionsByTheirProducts) {
   Builder b;
   int small = b.Op("conv2d", {b.Const({1, 64, 8, 8}), b.Const({48, 64, 1, 1})});
-  int large = b.Op("conv2d", {b.Const({1, 64, 32, 32}), b.Const({48, 64, 1, 1})});
-  Network before = b.Out({b.Op("add", {b.In({48, 8, 8}), small}), b.Op("add", {b.In({48, 32, 32}, "y"), large})});
+  int large = b.Op("conv2d", {b.Const({1, 512, 32, 32}), b.Const({256, 512, 1, 1})});
+  Network before = b.Out({b.Op("add", {b.In({48, 8, 8}), small}), b.Op("add", {b.In({256, 32, 32}, "y"), large})});
   Network after = before;
   ASSERT_TRUE(FoldConstants(after).ok());
   EXPECT_EQ(CountOps(after, "conv2d"), 1);
   EXPECT_EQ(after.tensors[small].constant(), true);
   EXPECT_EQ(after.tensors[large].constant(), false);
+}
+
+// Weights that a network standardizes itself, as NFNet does, are standardized once, however many they are.
+TEST(FoldConstants, FoldsWeightsOfAnySizeThatDoNotGrow) {
+  Builder b;
+  const Attributes rows = {{"axes", Ints{1}}};
+  const int weights = b.Const({1030, 1030});
+  const int apart = b.Op("sub", {weights, b.Op("reduce_mean", {weights}, rows)});
+  const int scale = b.Op("rsqrt", {b.Op("reduce_mean", {b.Op("mul", {apart, apart})}, rows)});
+  const int standardized = b.Op("mul", {apart, scale});
+  const int spread = b.Op("add", {b.Const({1030, 1}), b.Const({1030})});
+  Network after = b.Out({b.Op("matmul", {b.In({1, 1030}), standardized}), b.Op("add", {b.In({1030}, "y"), spread})});
+  ASSERT_TRUE(FoldConstants(after).ok());
+  ASSERT_TRUE(after.tensors[standardized].constant());
+  EXPECT_FALSE(after.tensors[spread].constant());
+  const Array& values = *after.tensors[standardized].data;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < 1030; ++i) {
+    sum += values.at(5 * 1030 + i);
+    squares += values.at(5 * 1030 + i) * values.at(5 * 1030 + i);
+  }
+  EXPECT_NEAR(sum / 1030, 0, 1e-6);
+  EXPECT_NEAR(squares / 1030, 1, 1e-5);
 }
 
 // Everything that follows the layout of its input, between two convolutions.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "tests/tensor/dags.h"
 
@@ -82,6 +83,54 @@ TEST(Interpret, SelectPerformsTheChosenLoadOnly) {
   EXPECT_EQ((*out)[0].at(4), -1);
 }
 
+// Points are evaluated in groups; conditions that differ within one keep each point's own way.
+TEST(Interpret, ConditionsHoldPointByPoint) {
+  constexpr int64_t kLength = 600;
+  DagBuilder b;
+  const int x = b.Placeholder("x", {kLength / 2}, DType::kInt32);
+  const int chosen = b.Compute("chosen", {kLength}, [&](auto& i) {
+    return Select(Eq(FloorMod(i[0], 3), IntImm(0)), b.At(x, {FloorDiv(i[0], 2)}),
+                  Select(Lt(i[0], IntImm(kLength / 2)), b.At(x, {i[0]}), IntImm(-5, DType::kInt32)));
+  });
+  // The second argument would read outside where the first decides.
+  const Expr limit = IntImm(40, DType::kInt32);
+  const int both = b.Compute("both", {kLength}, [&](auto& i) {
+    return And(Lt(i[0], IntImm(kLength / 2)), Lt(b.At(x, {i[0]}), limit));
+  });
+  const int either = b.Compute("either", {kLength}, [&](auto& i) {
+    return Or(Le(IntImm(kLength / 2), i[0]), Lt(b.At(x, {i[0]}), limit));
+  });
+  const ComputeDag dag = b.Build({chosen, both, either}).value();
+  Array values(DType::kInt32, {kLength / 2});
+  for (int64_t i = 0; i < kLength / 2; ++i) values.set_int(i, 7 * i % 101);
+  const auto out = Interpret(dag, {{x, values}});
+  ASSERT_TRUE(out.ok()) << out.status();
+  for (int64_t i = 0; i < kLength; ++i) {
+    const bool inside = i < kLength / 2;
+    EXPECT_EQ((*out)[0].int_at(i), i % 3 == 0 ? values.int_at(i / 2) : inside ? values.int_at(i) : -5) << i;
+    EXPECT_EQ((*out)[1].int_at(i), inside && values.int_at(i) < 40) << i;
+    EXPECT_EQ((*out)[2].int_at(i), !inside || values.int_at(i) < 40) << i;
+  }
+}
+
+// Along the output's last axis or along the reduction's: each sum is added from its first term to its last.
+TEST(Interpret, SumsHaveTheOrderOfTheirTerms) {
+  for (const auto& [rows, columns, depth] :
+       {std::tuple<int64_t, int64_t, int64_t>{2, 3, 700}, {2, 700, 3}, {1, 1, 513}, {3, 257, 300}}) {
+    const ComputeDag dag = testing_dags::Matmul(rows, columns, depth);
+    const Array x = RandomArray(dag.stage(0).shape(), 1), w = RandomArray(dag.stage(1).shape(), 2);
+    const Array got = Interpret(dag, {{0, x}, {1, w}}).value()[0];
+    ASSERT_EQ(got.shape, (std::vector<int64_t>{rows, columns}));
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        double sum = 0;
+        for (int64_t k = 0; k < depth; ++k) sum += x.at(i * depth + k) * w.at(k * columns + j);
+        EXPECT_EQ(got.at(i * columns + j), static_cast<float>(sum)) << i << ", " << j;
+      }
+    }
+  }
+}
+
 TEST(Interpret, HalfIsRoundedWhenStored) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1}, DType::kFloat16);
@@ -93,7 +142,7 @@ TEST(Interpret, HalfIsRoundedWhenStored) {
 
 TEST(Interpret, NamesWhatIsWrong) {
   const ComputeDag dag = testing_dags::Matmul(3, 4, 5);
-  EXPECT_EQ(Interpret(dag, {}).status().ToString(), "INVALID_ARGUMENT: no values are given for the input 'x'");
+  EXPECT_EQ(Interpret(dag, std::map<int, Array>()).status().ToString(), "INVALID_ARGUMENT: no values are given for the input 'x'");
   EXPECT_EQ(Interpret(dag, {{0, Array(DType::kFloat32, {5, 3})}}).status().ToString(),
             "INVALID_ARGUMENT: the input 'x' is float32[3, 5], but its values are float32[5, 3]");
   DagBuilder b;
@@ -101,6 +150,12 @@ TEST(Interpret, NamesWhatIsWrong) {
   const int y = b.Compute("y", {5}, [&](auto& i) { return b.At(x, i); });
   EXPECT_EQ(Interpret(b.Build({y}).value(), {{x, Array(DType::kFloat32, {3})}}).status().ToString(),
             "OUT_OF_RANGE: stage 'y' reads outside a tensor at [3]");
+  DagBuilder long_one;
+  const int z = long_one.Placeholder("z", {2, 290});
+  const int sum = long_one.Reduce("sum", {2}, {300}, Combiner::kSum,
+                                  [&](auto& i, auto& r) { return long_one.At(z, {i[0], r[0]}); });
+  EXPECT_EQ(Interpret(long_one.Build({sum}).value(), {{z, Array(DType::kFloat32, {2, 290})}}).status().ToString(),
+            "OUT_OF_RANGE: stage 'sum' reads outside a tensor at [0, 290]");
 }
 
 }  // namespace

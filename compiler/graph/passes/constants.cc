@@ -8,8 +8,28 @@
 
 namespace diapason {
 
+namespace {
+
+// `count` elements at distances of `step`, one behind the other.
+template <typename T>
+void Gather(const uint8_t* from, int64_t step, int64_t count, uint8_t* to) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * sizeof(T), from + i * step * sizeof(T), sizeof(T));
+}
+
+void Gather(const uint8_t* from, int64_t step, int64_t count, size_t bytes, uint8_t* to) {
+  switch (bytes) {
+    case 1: return Gather<uint8_t>(from, step, count, to);
+    case 2: return Gather<uint16_t>(from, step, count, to);
+    case 4: return Gather<uint32_t>(from, step, count, to);
+    default: DIAPASON_CHECK(bytes == 8); return Gather<uint64_t>(from, step, count, to);
+  }
+}
+
+}  // namespace
+
 Array TransposeArray(const Array& array, const std::vector<int64_t>& perm) {
-  size_t rank = array.shape.size();
+  const size_t rank = array.shape.size();
+  if (rank == 0) return array;
   std::vector<int64_t> strides(rank, 1), shape(rank), step(rank);
   for (size_t d = rank; d-- > 1;) strides[d - 1] = strides[d] * array.shape[d];
   for (size_t d = 0; d < rank; ++d) {
@@ -17,12 +37,12 @@ Array TransposeArray(const Array& array, const std::vector<int64_t>& perm) {
     step[d] = strides[perm[d]];
   }
   Array out(array.dtype, shape);
-  size_t bytes = BytesOf(array.dtype);
+  const size_t bytes = BytesOf(array.dtype);
   std::vector<int64_t> index(rank, 0);
   int64_t from = 0;
-  for (int64_t to = 0, n = out.elements(); to < n; ++to) {
-    std::memcpy(&out.data[to * bytes], &array.data[from * bytes], bytes);
-    for (size_t d = rank; d-- > 0;) {
+  for (int64_t to = 0, n = out.elements(); to < n; to += shape.back()) {
+    Gather(&array.data[from * bytes], step.back(), shape.back(), bytes, &out.data[to * bytes]);
+    for (size_t d = rank - 1; d-- > 0;) {
       from += step[d];
       if (++index[d] < shape[d]) break;
       from -= step[d] * shape[d];

@@ -10,8 +10,10 @@
 namespace diapason {
 namespace {
 
-// Work, in elements read or written, that the interpreter may do for one node: some tenths of a second.
-constexpr int64_t kInterpretedElements = 1 << 20;
+// Work, in elements read or written, that the interpreter may do for one node: some hundredths of a second, or up to a
+// second for what is no larger than the constants that it is made of. Larger results, such as weights of 8-bit integers
+// in float32, take less memory if they are computed where they are used.
+constexpr int64_t kInterpretedElements = 1 << 20, kMostInterpretedElements = 1 << 26;
 
 bool IsView(const Network& network, const Node& node) {
   const Operator& op = *FindOperator(node.op);
@@ -30,9 +32,15 @@ int64_t DepthOf(const Network& network, const Node& node) {
 }
 
 bool CheapToInterpret(const Network& network, const Node& node) {
-  int64_t work = network.tensors[node.output].type.elements() * DepthOf(network, node);
-  for (int input : node.inputs) work = std::max(work, network.tensors[input].type.elements());
-  return work <= kInterpretedElements;
+  const TensorType& output = network.tensors[node.output].type;
+  int64_t work = output.elements() * DepthOf(network, node), most_bytes = 0;
+  for (int input : node.inputs) {
+    const TensorType& type = network.tensors[input].type;
+    work = std::max(work, type.elements());
+    most_bytes = std::max(most_bytes, type.elements() * BytesOf(type.dtype));
+  }
+  const bool grows = output.elements() * BytesOf(output.dtype) > most_bytes;
+  return work <= (grows ? kInterpretedElements : kMostInterpretedElements);
 }
 
 // A zero point that is taken off.
@@ -54,9 +62,7 @@ absl::StatusOr<Array> Evaluate(const Network& network, const Node& node) {
   if (node.op == "transpose") return TransposeArray(first, PermutationOf(node, first.shape.size()));
   if (node.op == "cast") return CastArray(first, type.dtype);
   if (SubtractsIntegers(network, node)) return SubtractIntegers(first, *network.tensors[node.inputs[1]].data);
-  std::vector<Array> inputs;
-  for (int input : node.inputs) inputs.push_back(*network.tensors[input].data);
-  return EvaluateOperator(node.op, inputs, node.attributes);
+  return EvaluateNode(network, node);
 }
 
 }  // namespace
