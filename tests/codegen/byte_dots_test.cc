@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
 #include "base/run_program.h"
+#include "compiler/codegen/temporary.h"
 
 namespace diapason {
 namespace {
@@ -61,14 +61,9 @@ std::string ByteDotProgram(bool left_signed, bool right_signed, int lanes) {
 
 class ByteDotsTest : public ::testing::Test {
  protected:
-  ByteDotsTest() : folder_(std::filesystem::path(::testing::TempDir()) / "byte_dots") {
-    std::filesystem::create_directories(folder_);
-  }
-  ~ByteDotsTest() override { std::filesystem::remove_all(folder_); }
-
   // The path of what a compiler made.
   std::string Compile(const std::string& compiler, const std::string& source, std::vector<std::string> flags) {
-    const std::string in = folder_ / "dots.c", out = folder_ / "dots.out";
+    const std::string in = folder_.File("dots.c"), out = folder_.File("dots.out");
     std::ofstream(in) << source;
     ProgramOptions options;
     options.args = {compiler, "-O2", "-w", "-std=gnu11", "-o", out, in};
@@ -88,7 +83,7 @@ class ByteDotsTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
-  const std::filesystem::path folder_;
+  const TemporaryDirectory folder_ = TemporaryDirectory::Create().value();
 };
 
 // On this processor, by what it has and by what all have.
