@@ -695,7 +695,9 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
         Text(from->args[0], kProductLevel) + " * (1.0f / " + Text(from->args[1], kProductLevel + 1) + ")",
         kProductLevel, precedence);
   if (ValueType(e.dtype) == ValueType(from->dtype)) return Text(from, precedence);
-  return Parenthesized("(" + ValueType(e.dtype) + ")" + Atom(from), kUnaryLevel, precedence);
+  // A number outside of a byte's range wraps, as in the interpreter; converted directly, it saturates on some devices.
+  const bool wraps = (e.dtype == DType::kInt8 || e.dtype == DType::kUint8) && IsFloat(from->dtype);
+  return Parenthesized("(" + ValueType(e.dtype) + ")" + (wraps ? "(int)" : "") + Atom(from), kUnaryLevel, precedence);
 }
 
 std::string ExprPrinter::ExtremumText(const ExprNode& e) {

@@ -376,7 +376,7 @@ class ReferencePrinter {
       case ExprKind::kCast:
         if (e.dtype == DType::kBool) return "(" + Text(e.args[0]) + " != 0)";
         if (IsFloat(e.dtype)) return "((" + ValueType(e.dtype) + ")" + Text(e.args[0]) + ")";
-        return "((i64)(" + Storage(e.dtype) + ")" + Text(e.args[0]) + ")";
+        return "((i64)(" + Storage(e.dtype) + ")" + (IsFloat(e.args[0]->dtype) ? "(i64)" : "") + Text(e.args[0]) + ")";
       case ExprKind::kCall: return CallText(e);
       case ExprKind::kLoad: return "(" + LoadText(e) + ")";
     }

@@ -173,6 +173,16 @@ TEST_P(CompileReferenceTest, IntegersBooleansAndHalves) {
   ExpectSameAsInterpret(b.Build({gather, sign, count, most}).value(), target_, *device_);
 }
 
+TEST_P(CompileReferenceTest, NumbersOutsideOfAByteWrap) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {64});
+  const auto of = [&](DType dtype) {
+    return b.Compute(NameOf(dtype), {64},
+                     [&](const auto& v) { return Cast(dtype, Mul(b.At(x, {v[0]}), FloatImm(1000))); });
+  };
+  ExpectSameAsInterpret(b.Build({of(DType::kUint8), of(DType::kInt8)}).value(), target_, *device_);
+}
+
 TEST_P(CompileReferenceTest, LongSumsStayAccurate) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1});

@@ -135,6 +135,10 @@ inline std::vector<KernelFunc> AllGpuKernels() {
     all.push_back(LanesOnGpu(std::string("narrow_") + NameOf(dtype), 4,
                              [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); }, {.to = dtype}));
   }
+  for (DType dtype : {DType::kInt8, DType::kUint8})
+    all.push_back(LanesOnGpu(std::string("outside_") + NameOf(dtype), 4,
+                             [=](const Expr& at, const Expr&) { return Cast(dtype, Mul(At(0, at), F(1000))); },
+                             {.to = dtype}));
   all.push_back(LanesOnGpu("to_int", 4, [](const Expr& at, const Expr&) { return Cast(DType::kInt32, At(0, at)); },
                            {.to = DType::kInt32}));
   all.push_back(LanesOnGpu("gather_long", 1,

@@ -487,6 +487,8 @@ class ReferenceThread {
       case ExprKind::kSelect: return arg(0) != 0 ? arg(1) : arg(2);
       case ExprKind::kCast:
         if (e->dtype == DType::kBool) return arg(0) != 0;
+        if (e->dtype == DType::kInt8) return static_cast<int8_t>(static_cast<int64_t>(arg(0)));
+        if (e->dtype == DType::kUint8) return static_cast<uint8_t>(static_cast<int64_t>(arg(0)));
         return IsFloat(e->dtype) ? arg(0) : std::trunc(arg(0));
       case ExprKind::kCall: return Called(e);
       case ExprKind::kLoad:
