@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "base/check.h"
 #include "compiler/schedule/rewrite.h"
@@ -287,6 +288,7 @@ std::vector<int32_t> SketchSpace::Climbed() const {
   double seconds = metrics.legal ? metrics.seconds : 1e30;
   std::mt19937 random(1);
   std::vector<int32_t> trial, values;
+  std::set<std::vector<int32_t>> tried = {best};  // before and after they are clamped: none is faster than the best
   for (int round = 0; round < (is_gpu_ ? 300 : 100) && size() > 0; ++round) {
     trial = best;
     const int changes = 1 + static_cast<int>(random() % 2);
@@ -294,7 +296,10 @@ std::vector<int32_t> SketchSpace::Climbed() const {
       const int parameter = static_cast<int>(random() % size());
       trial[parameter] = parameters_[parameter].values[random() % parameters_[parameter].values.size()];
     }
+    if (!tried.insert(trial).second) continue;
+    const std::vector<int32_t> drawn = trial;
     Clamp(0, absl::MakeSpan(trial));
+    if (trial != drawn && !tried.insert(trial).second) continue;
     Evaluate(trial, &metrics);
     if (!metrics.legal || metrics.seconds >= seconds) continue;
     seconds = metrics.seconds;
