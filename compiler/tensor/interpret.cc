@@ -148,7 +148,8 @@ struct CompiledNode {
 class Body {
  public:
   // lane_slot: the loop of the lanes, by its place among the counters; -1: none.
-  Body(const Stage& stage, const std::vector<const Array*>& arrays, int lane_slot) : arrays_(arrays), lane_slot_(lane_slot) {
+  Body(const Stage& stage, const std::vector<const Array*>& arrays, int lane_slot)
+      : arrays_(arrays), lane_slot_(lane_slot) {
     for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
       for (const Axis& axis : *axes) slots_.emplace(axis.var.get(), static_cast<int>(slots_.size()));
     root_ = Compile(stage.body);
@@ -475,8 +476,8 @@ class Body {
   bool out_of_bounds_ = false;
 };
 
-// Evaluates a stage, kLanes points at a time along the last axis of its output, or along its last axis of reduction where
-// that is the longer one. Sums have the same order either way.
+// Evaluates a stage, kLanes points at a time along the last axis of its output, or along its last axis of reduction
+// where that is the longer one. Sums have the same order either way.
 class StageRunner {
  public:
   StageRunner(const Stage& stage, const std::vector<const Array*>& arrays)

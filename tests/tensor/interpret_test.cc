@@ -94,12 +94,10 @@ TEST(Interpret, ConditionsHoldPointByPoint) {
   });
   // The second argument would read outside where the first decides.
   const Expr limit = IntImm(40, DType::kInt32);
-  const int both = b.Compute("both", {kLength}, [&](auto& i) {
-    return And(Lt(i[0], IntImm(kLength / 2)), Lt(b.At(x, {i[0]}), limit));
-  });
-  const int either = b.Compute("either", {kLength}, [&](auto& i) {
-    return Or(Le(IntImm(kLength / 2), i[0]), Lt(b.At(x, {i[0]}), limit));
-  });
+  const int both = b.Compute("both", {kLength},
+                             [&](auto& i) { return And(Lt(i[0], IntImm(kLength / 2)), Lt(b.At(x, {i[0]}), limit)); });
+  const int either = b.Compute("either", {kLength},
+                               [&](auto& i) { return Or(Le(IntImm(kLength / 2), i[0]), Lt(b.At(x, {i[0]}), limit)); });
   const ComputeDag dag = b.Build({chosen, both, either}).value();
   Array values(DType::kInt32, {kLength / 2});
   for (int64_t i = 0; i < kLength / 2; ++i) values.set_int(i, 7 * i % 101);
@@ -142,7 +140,8 @@ TEST(Interpret, HalfIsRoundedWhenStored) {
 
 TEST(Interpret, NamesWhatIsWrong) {
   const ComputeDag dag = testing_dags::Matmul(3, 4, 5);
-  EXPECT_EQ(Interpret(dag, std::map<int, Array>()).status().ToString(), "INVALID_ARGUMENT: no values are given for the input 'x'");
+  EXPECT_EQ(Interpret(dag, std::map<int, Array>()).status().ToString(),
+            "INVALID_ARGUMENT: no values are given for the input 'x'");
   EXPECT_EQ(Interpret(dag, {{0, Array(DType::kFloat32, {5, 3})}}).status().ToString(),
             "INVALID_ARGUMENT: the input 'x' is float32[3, 5], but its values are float32[5, 3]");
   DagBuilder b;
@@ -152,8 +151,9 @@ TEST(Interpret, NamesWhatIsWrong) {
             "OUT_OF_RANGE: stage 'y' reads outside a tensor at [3]");
   DagBuilder long_one;
   const int z = long_one.Placeholder("z", {2, 290});
-  const int sum = long_one.Reduce("sum", {2}, {300}, Combiner::kSum,
-                                  [&](auto& i, auto& r) { return long_one.At(z, {i[0], r[0]}); });
+  const int sum = long_one.Reduce("sum", {2}, {300}, Combiner::kSum, [&](auto& i, auto& r) {
+    return long_one.At(z, {i[0], r[0]});
+  });
   EXPECT_EQ(Interpret(long_one.Build({sum}).value(), {{z, Array(DType::kFloat32, {2, 290})}}).status().ToString(),
             "OUT_OF_RANGE: stage 'sum' reads outside a tensor at [0, 290]");
 }
