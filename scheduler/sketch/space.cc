@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/rewrite_strassen.h"
+#include "scheduler/parallel.h"
 #include "scheduler/sketch/library_space.h"
 #include "scheduler/sketch/rule.h"
 #include "scheduler/sketch/sketch_space.h"
@@ -54,9 +56,11 @@ absl::StatusOr<Spaces> SketchesOf(const ComputeDag& dag, const DagRewrite& rewri
     const std::string name = absl::StrCat(rewrite.ToString(), "/", draft.name());
     sketches.push_back(std::make_unique<SketchSpace>(name, rewrite, draft));
   }
-  std::vector<std::pair<double, size_t>> estimates;
-  for (size_t i = 0; i < sketches.size(); ++i)
-    estimates.push_back({sketches[i]->FindDefault(sketches.size() <= kManySketches), i});
+  std::vector<std::pair<double, size_t>> estimates(sketches.size());
+  const auto find = [&](int i) {
+    estimates[i] = {sketches[i]->FindDefault(sketches.size() <= kManySketches), static_cast<size_t>(i)};
+  };
+  ParallelFor(static_cast<int>(std::thread::hardware_concurrency()), static_cast<int>(sketches.size()), find);
   if (sketches.size() > kManySketches) {
     std::vector<std::pair<double, size_t>> order = estimates;
     std::partial_sort(order.begin(), order.begin() + kMostClimbs, order.end());
