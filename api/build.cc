@@ -115,7 +115,7 @@ class Builder {
       LocalJudge judge(network, resolved_, **device_, compiler_);
       ASSIGN_OR_RETURN(built.check, CheckNetwork(network, fusion, shelf_, judge));
       for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
-      if (built.check->right) RETURN_IF_ERROR(Refine(network, judge, which, built));
+      if (built.check->right) RETURN_IF_ERROR(Refine(plan, judge, which, built));
     }
     RETURN_IF_ERROR(CheckStop(options_.hooks, "the package was built"));
     std::vector<std::string> keys;
@@ -159,29 +159,34 @@ class Builder {
   }
 
  private:
-  // Chooses among records that are nearly as fast by the latency of the network, which is checked again with them.
-  absl::Status Refine(const Network& network, LocalJudge& judge, const std::string& which, Built& built) {
+  // Chooses among fusion alternatives, and among records that are nearly as fast, by the latency of the network, which
+  // is checked again with them.
+  absl::Status Refine(const ImportedPlan& plan, LocalJudge& judge, const std::string& which, Built& built) {
     if (!options_.measure || options_.refine_seconds <= 0) return absl::OkStatus();
     RecordsByWorkload best;
     for (const std::optional<TuningRecord>& record : built.check->assembly.records)
       if (record.has_value() && !compiler_.unusable().contains(record->uuid))
         best.emplace(record->workload_key, *record);
     ASSIGN_OR_RETURN(const ContendersByWorkload contenders, shelf_.Contenders(best));
-    if (std::all_of(contenders.begin(), contenders.end(), [](const auto& of_key) { return of_key.second.empty(); }))
-      return absl::OkStatus();
-    Tell(options_, absl::StrCat("comparing records in the network", which));
+    std::vector<std::string> keys;
+    for (const ::diapason::Task& task : plan.model.fusion.partition.tasks) keys.push_back(task.workload_key);
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
+    const Replacements replacements{plan.model.network, plan.model.fusion, records, contenders};
     Assembly assembly = built.check->assembly;
-    LoadedVersions versions(network, resolved_, **device_, compiler_);
+    if (!HasReplacements(assembly, replacements)) return absl::OkStatus();
+    Tell(options_, absl::StrCat("comparing records in the network", which));
+    LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);
     const RefineOptions limits{options_.refine_seconds, options_.hooks.stop};
-    ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, contenders, versions, limits));
+    ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, replacements, versions, limits));
     built.refinement.compared = refinement.compared;
-    if (refinement.replaced.empty()) return absl::OkStatus();
+    if (refinement.replaced.empty() && refinement.regrouped == 0) return absl::OkStatus();
     RETURN_IF_ERROR(judge.Use(assembly));
     ASSIGN_OR_RETURN(const NetworkJudge::Verdict verdict,
                      judge.Judge(std::vector<bool>(assembly.records.size(), true)));
     if (!verdict.ok) {
-      Warn(options_.hooks, absl::StrCat("the records that make the network fastest make it wrong (", verdict.text,
-                                        "); those that are fastest alone are used, report a bug"));
+      Warn(options_.hooks,
+           absl::StrCat("the records and fusion alternatives that make the network fastest make it wrong (",
+                        verdict.text, "); those that are fastest alone are used, report a bug"));
       return absl::OkStatus();
     }
     built.check->assembly = std::move(assembly);
@@ -288,8 +293,8 @@ BuiltPlan Describe(const Built& built) {
   plan.fallback_count = static_cast<int>(defaults.size());
   plan.shipped_count = static_cast<int>(shipped.size());
   for (const auto& [point, alternative] : built.assembly.other) plan.fusion_choices.push_back({point, alternative});
-  plan.refined = {built.refinement.compared, static_cast<int>(built.refinement.replaced.size()),
-                  built.refinement.ratio};
+  plan.refined = {built.refinement.compared, static_cast<int>(built.refinement.replaced.size()), built.refinement.ratio,
+                  built.refinement.regrouped};
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
   return plan;

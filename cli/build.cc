@@ -56,8 +56,10 @@ Json JsonOf(const api::BuiltPlan& built) {
               {"latency_us", OrNull(built.latency_us)},
               {"tasks", tasks}};
   if (built.check.has_value()) report["check"] = CheckJson(*built.check);
-  report["refined"] = {
-      {"compared", built.refined.compared}, {"replaced", built.refined.replaced}, {"ratio", built.refined.ratio}};
+  report["refined"] = {{"compared", built.refined.compared},
+                       {"replaced", built.refined.replaced},
+                       {"regrouped", built.refined.regrouped},
+                       {"ratio", built.refined.ratio}};
   if (built.sizes.empty()) return report;
   report["sizes"] = built.sizes;
   report["padding"] = Json::object();
@@ -92,13 +94,15 @@ void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
 
 // What was chosen and found out beside it.
 void PrintMore(std::ostream& out, const api::BuiltPlan& built) {
+  const api::RefinedRecords& refined = built.refined;
   for (const api::FusionChoice& one : built.fusion_choices)
     out << "fusion at " << one.choice_point << ": " << one.alternative
-        << ", which the history says is faster than the default\n";
-  if (built.refined.replaced > 0)
-    out << Count(built.refined.replaced, "task") << " with the record that is fastest in the network instead of alone ("
-        << built.refined.compared
-        << " compared): " << absl::StrFormat("latency %.3f of what it was\n", built.refined.ratio);
+        << (refined.regrouped > 0 ? "\n" : ", which the history says is faster than the default\n");
+  if (refined.replaced > 0 || refined.regrouped > 0)
+    out << Count(refined.replaced, "task") << " with the record, and " << Count(refined.regrouped, "choice point")
+        << " with the fusion alternative, that is fastest in the network instead of alone ("
+        << Count(refined.compared, "network")
+        << " compared): " << absl::StrFormat("latency %.3f of what it was\n", refined.ratio);
   if (built.check.has_value()) out << built.check->summary << "\n";
 }
 
@@ -200,9 +204,10 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   command
       ->add_option(
           "--refine", flags->refine,
-          "Seconds to try verified records that are nearly as fast as the best of their task (up to 4% slower) "
-          "in the whole network, and to use those that make it faster; for each plan, if the network is checked "
-          "and measured. 0: each task gets the record that is fastest alone (default 0)")
+          "Seconds to try fusion alternatives (up to 50% slower by the times of their tasks) and verified records that "
+          "are nearly as fast as the best of their task (up to 4% slower) in the whole network, and to use those that "
+          "make it faster; for each plan, if the network is checked and measured. 0: records and alternatives that "
+          "are fastest by themselves (default 0)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,

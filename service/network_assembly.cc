@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,6 +31,11 @@ double SecondsOfTasks(const Assembly& assembly) {
   return sum;
 }
 
+bool IsByLibrary(const TuningRecord& record) {
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(record.schedule);
+  return schedule.ok() && schedule->sketch.rfind("library/", 0) == 0;
+}
+
 absl::StatusOr<Assembly> Assemble(const Network& network, const FusionChoices& fusion,
                                   const RecordsByWorkload& records) {
   std::vector<double> seconds;
@@ -37,17 +43,20 @@ absl::StatusOr<Assembly> Assemble(const Network& network, const FusionChoices& f
   for (const Task& task : fusion.partition.tasks) {
     const TuningRecord* record = UsableRecord(records, task);
     seconds.push_back(record != nullptr ? MedianSeconds(*record->timing()) : 0);
-    const absl::StatusOr<Schedule> schedule = record != nullptr
-                                                  ? ParseSchedule(record->schedule)
-                                                  : absl::StatusOr<Schedule>(absl::NotFoundError("no record"));
-    by_library.push_back(schedule.ok() && schedule->sketch.rfind("library/", 0) == 0);
+    by_library.push_back(record != nullptr && IsByLibrary(*record));
   }
-  Assembly assembly;
-  assembly.alternatives =
+  return AssembleAs(
+      network, fusion, records,
       FastestAlternatives(fusion, seconds, kWorthAnotherAlternative, [&](const FusionAlternative& alternative) {
         return !alternative.writes_in_place || std::none_of(alternative.tasks.begin(), alternative.tasks.end(),
                                                             [&](const auto& one) { return by_library[one.first]; });
-      });
+      }));
+}
+
+absl::StatusOr<Assembly> AssembleAs(const Network& network, const FusionChoices& fusion,
+                                    const RecordsByWorkload& records, std::vector<int> alternatives) {
+  Assembly assembly;
+  assembly.alternatives = std::move(alternatives);
   for (size_t b = 0; b < assembly.alternatives.size(); ++b) {
     const ChoicePoint& point = fusion.choice_points[b];
     if (assembly.alternatives[b] != 0)

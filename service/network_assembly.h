@@ -40,6 +40,13 @@ double SecondsOfTasks(const Assembly& assembly);
 absl::StatusOr<Assembly> Assemble(const Network& network, const FusionChoices& fusion,
                                   const RecordsByWorkload& records);
 
+// With these alternatives, by choice point.
+absl::StatusOr<Assembly> AssembleAs(const Network& network, const FusionChoices& fusion,
+                                    const RecordsByWorkload& records, std::vector<int> alternatives);
+
+// Whether a record's kernels are a library's, which write no parts of larger tensors.
+bool IsByLibrary(const TuningRecord& record);
+
 // Compiles the programs of a network in this process, on all cores, and keeps them: the next call compiles what
 // changed. One thread at a time.
 class AssemblyCompiler {

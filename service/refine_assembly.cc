@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -17,20 +19,87 @@ constexpr double kFasterRatio = 0.998;
 // It is given up after one round of such a ratio.
 constexpr double kHopelessRatio = 1.01;
 
+// Choice points with the same alternatives, such as those of a transformer's layers, that take the same one.
+struct AlikePoints {
+  std::vector<int> points;
+  double seconds = 0;       // of their tasks, by the times of these alone
+  std::vector<int> others;  // alternatives that may be faster in the network
+};
+
+class FusionSearch {
+ public:
+  explicit FusionSearch(const Replacements& replacements) : replacements_(replacements) {}
+
+  // Those that have other alternatives, the largest share first.
+  std::vector<AlikePoints> PointsOf(const Assembly& assembly) const {
+    using Tasks = std::vector<std::pair<int, int>>;
+    std::map<std::pair<int, std::vector<Tasks>>, std::vector<int>> alike;
+    for (size_t p = 0; p < assembly.alternatives.size(); ++p) {
+      std::vector<Tasks> tasks;
+      for (const FusionAlternative& one : point(p).alternatives) tasks.push_back(one.tasks);
+      alike[{assembly.alternatives[p], std::move(tasks)}].push_back(static_cast<int>(p));
+    }
+    std::vector<AlikePoints> found;
+    for (auto& [key, points] : alike) {
+      const ChoicePoint& first = point(points[0]);
+      const double seconds = SecondsOf(first.alternatives[key.first]);
+      AlikePoints one{std::move(points), 0, {}};
+      one.seconds = seconds * static_cast<double>(one.points.size());
+      for (const int w : AlternativesThatMayWin(first)) {
+        const double other = SecondsOf(first.alternatives[w]);
+        if (w != key.first && other > 0 && other <= kFusionMargin * seconds) one.others.push_back(w);
+      }
+      if (!one.others.empty()) found.push_back(std::move(one));
+    }
+    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    return found;
+  }
+
+  // `assembly`, but with another alternative at some choice points.
+  absl::StatusOr<Assembly> With(const Assembly& assembly, const std::vector<int>& points, int alternative) const {
+    RecordsByWorkload records = replacements_.records;
+    for (const std::optional<TuningRecord>& record : assembly.records)
+      if (record.has_value()) records.insert_or_assign(record->workload_key, *record);
+    std::vector<int> alternatives = assembly.alternatives;
+    for (const int point : points) alternatives[point] = alternative;
+    return AssembleAs(replacements_.network, replacements_.fusion, records, std::move(alternatives));
+  }
+
+ private:
+  const ChoicePoint& point(size_t index) const { return replacements_.fusion.choice_points[index]; }
+
+  // 0 where a task has no record, or one that cannot be used there.
+  double SecondsOf(const FusionAlternative& alternative) const {
+    double sum = 0;
+    for (const auto& [task, count] : alternative.tasks) {
+      const TuningRecord* record = UsableRecord(replacements_.records, replacements_.fusion.partition.tasks[task]);
+      if (record == nullptr || (alternative.writes_in_place && IsByLibrary(*record))) return 0;
+      sum += count * MedianSeconds(*record->timing());
+    }
+    return sum;
+  }
+
+  const Replacements& replacements_;
+};
+
 class Refiner {
  public:
-  Refiner(Assembly& assembly, const ContendersByWorkload& contenders, NetworkVersions& versions,
-          const RefineOptions& options)
-      : assembly_(assembly), contenders_(contenders), versions_(versions), options_(options) {}
+  Refiner(Assembly& assembly, const Replacements& replacements, NetworkVersions& versions, const RefineOptions& options)
+      : assembly_(assembly), replacements_(replacements), versions_(versions), options_(options) {}
+
+  bool has_any() const { return !FusionSearch(replacements_).PointsOf(assembly_).empty() || !TasksByShare().empty(); }
 
   absl::StatusOr<Refinement> Run() {
-    const std::vector<int> tasks = TasksByShare();
-    if (tasks.empty()) return Refinement();
+    if (!has_any()) return Refinement();
     const Assembly first = assembly_;
     RETURN_IF_ERROR(versions_.Announce(first));
     RETURN_IF_ERROR(versions_.Prepare(first));
+    RETURN_IF_ERROR(TryAlternatives());
+    const std::vector<int> tasks = TasksByShare();
     for (size_t place = 0; place < kContenders && !Ends(); ++place) RETURN_IF_ERROR(TryAll(tasks, place));
-    if (refinement_.replaced.empty()) return std::move(refinement_);
+    for (size_t p = 0; p < first.alternatives.size(); ++p)
+      refinement_.regrouped += first.alternatives[p] != assembly_.alternatives[p];
+    if (refinement_.replaced.empty() && refinement_.regrouped == 0) return std::move(refinement_);
     RETURN_IF_ERROR(Confirm(first));
     return std::move(refinement_);
   }
@@ -38,8 +107,8 @@ class Refiner {
  private:
   const std::vector<TuningRecord>& ContendersFor(int task) const {
     static const std::vector<TuningRecord> kNone;
-    const auto found = contenders_.find(assembly_.partition.tasks[task].workload_key);
-    return found == contenders_.end() || !assembly_.records[task].has_value() ? kNone : found->second;
+    const auto found = replacements_.contenders.find(assembly_.partition.tasks[task].workload_key);
+    return found == replacements_.contenders.end() || !assembly_.records[task].has_value() ? kNone : found->second;
   }
 
   // Those that have contenders, by the time that the network spends in them.
@@ -58,6 +127,18 @@ class Refiner {
     return std::chrono::steady_clock::now() > until_ || (options_.stop != nullptr && *options_.stop);
   }
 
+  absl::Status TryAlternatives() {
+    const FusionSearch search(replacements_);
+    for (const AlikePoints& alike : search.PointsOf(assembly_)) {
+      for (const int alternative : alike.others) {
+        if (Ends()) return absl::OkStatus();
+        ASSIGN_OR_RETURN(Assembly other, search.With(assembly_, alike.points, alternative));
+        RETURN_IF_ERROR(Try(std::move(other)).status());
+      }
+    }
+    return absl::OkStatus();
+  }
+
   // The contenders at one place of all tasks, which are compiled together.
   absl::Status TryAll(const std::vector<int>& tasks, size_t place) {
     Assembly all = assembly_;
@@ -69,25 +150,29 @@ class Refiner {
     }
     if (!some) return absl::OkStatus();
     RETURN_IF_ERROR(versions_.Announce(all));
-    for (int task : tasks)
-      if (place < ContendersFor(task).size() && !Ends()) RETURN_IF_ERROR(Try(task, *all.records[task]));
+    for (int task : tasks) {
+      if (place >= ContendersFor(task).size() || Ends()) continue;
+      Assembly other = assembly_;
+      other.records[task] = all.records[task];
+      ASSIGN_OR_RETURN(const bool kept, Try(std::move(other)));
+      auto& replaced = refinement_.replaced;
+      const std::string& key = assembly_.partition.tasks[task].workload_key;
+      if (kept && std::find(replaced.begin(), replaced.end(), key) == replaced.end()) replaced.push_back(key);
+    }
     return absl::OkStatus();
   }
 
-  absl::Status Try(int task, const TuningRecord& contender) {
-    Assembly other = assembly_;
-    other.records[task] = contender;
+  // Whether it is kept.
+  absl::StatusOr<bool> Try(Assembly other) {
     const absl::Status prepared = versions_.Prepare(other);
-    if (absl::IsFailedPrecondition(prepared)) return absl::OkStatus();
+    if (absl::IsFailedPrecondition(prepared)) return false;
     RETURN_IF_ERROR(prepared);
     ++refinement_.compared;
     ASSIGN_OR_RETURN(const std::vector<double> ratios, Ratios(/*to_the_end=*/false));
-    if (!IsFaster(ratios)) return absl::OkStatus();
+    if (!IsFaster(ratios)) return false;
     versions_.Keep();
     assembly_ = std::move(other);
-    auto& replaced = refinement_.replaced;
-    if (std::find(replaced.begin(), replaced.end(), task) == replaced.end()) replaced.push_back(task);
-    return absl::OkStatus();
+    return true;
   }
 
   // Of the other version's time over that of the one that is kept; fewer where it is slower.
@@ -115,12 +200,13 @@ class Refiner {
     if (refinement_.ratio < 1) return absl::OkStatus();
     assembly_ = first;
     refinement_.replaced.clear();
+    refinement_.regrouped = 0;
     refinement_.ratio = 1;
     return absl::OkStatus();
   }
 
   Assembly& assembly_;
-  const ContendersByWorkload& contenders_;
+  const Replacements& replacements_;
   NetworkVersions& versions_;
   const RefineOptions& options_;
   const std::chrono::steady_clock::time_point until_ =
@@ -131,9 +217,15 @@ class Refiner {
 
 }  // namespace
 
-absl::StatusOr<Refinement> RefineAssembly(Assembly& assembly, const ContendersByWorkload& contenders,
+bool HasReplacements(const Assembly& assembly, const Replacements& replacements) {
+  const ContendersByWorkload& contenders = replacements.contenders;
+  return std::any_of(contenders.begin(), contenders.end(), [](const auto& one) { return !one.second.empty(); }) ||
+         !FusionSearch(replacements).PointsOf(assembly).empty();
+}
+
+absl::StatusOr<Refinement> RefineAssembly(Assembly& assembly, const Replacements& replacements,
                                           NetworkVersions& versions, const RefineOptions& options) {
-  return Refiner(assembly, contenders, versions, options).Run();
+  return Refiner(assembly, replacements, versions, options).Run();
 }
 
 }  // namespace diapason

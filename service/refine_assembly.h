@@ -1,14 +1,19 @@
-// The records of a network, chosen by what the whole network takes. The time of a kernel alone does not say how it runs
-// beside its neighbours: how soon it starts behind the kernel before it, what the caches hold for it, how the device is
-// shared. So the contenders of each task take the place of its best record one after the other, and keep it where the
-// network becomes faster. The search is a coordinate descent, over the tasks with the largest share first.
+// The records and fusion alternatives of a network, chosen by what the whole network takes. The time of a kernel alone
+// does not say how it runs beside its neighbours: how soon it starts behind the kernel before it, what the caches hold
+// for it, how the device is shared. So other alternatives take the place of those that a network has, at all choice
+// points that are alike at once, and then the contenders of each task that of its best record, one after the other, and
+// keep it where the network becomes faster. The search is a coordinate descent, over those with the largest share
+// first.
 #pragma once
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compiler/graph/fusion_choices.h"
+#include "compiler/graph/network.h"
 #include "service/contenders.h"
 #include "service/network_assembly.h"
 
@@ -39,14 +44,29 @@ struct RefineOptions {
 };
 
 struct Refinement {
-  int compared = 0;           // contenders that were tried
-  std::vector<int> replaced;  // tasks of the partition that take another record now
-  double ratio = 1;           // what the network takes now over what it took, measured at the end
+  int compared = 0;                   // networks that were tried
+  std::vector<std::string> replaced;  // workloads that take another record now
+  int regrouped = 0;                  // choice points that take another alternative now
+  double ratio = 1;                   // what the network takes now over what it took, measured at the end
 };
 
-// Replaces records of `assembly` by `contenders` of their workloads. It stays as it is unless the network with all
-// replacements is faster at the end. Fusion alternatives stay as they are. Errors are those of the versions.
-absl::StatusOr<Refinement> RefineAssembly(Assembly& assembly, const ContendersByWorkload& contenders,
+// What may take the place of what an assembly of a network has.
+struct Replacements {
+  const Network& network;
+  const FusionChoices& fusion;
+  // The fastest of each workload, those of fusion alternatives included: an alternative is tried if all its tasks have
+  // one and it takes at most kFusionMargin times as long by their times.
+  const RecordsByWorkload& records;
+  const ContendersByWorkload& contenders;  // tried for the tasks that the assembly has in the beginning
+};
+inline constexpr double kFusionMargin = 1.5;
+
+// Whether there is anything to be tried.
+bool HasReplacements(const Assembly& assembly, const Replacements& replacements);
+
+// Replaces fusion alternatives and records of `assembly`. It stays as it is unless the network with all replacements is
+// faster at the end. Errors are those of the versions.
+absl::StatusOr<Refinement> RefineAssembly(Assembly& assembly, const Replacements& replacements,
                                           NetworkVersions& versions, const RefineOptions& options);
 
 }  // namespace diapason

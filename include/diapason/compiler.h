@@ -100,8 +100,9 @@ struct BuildOptions {
   // If the device is present and all tasks have records: measure the latency and keep it in the first history.
   bool measure = true;
   // If the device is present, the network is checked and `measure` is set: for so many seconds at most for each plan,
-  // verified records that take up to 4% longer than the best of their task are tried in its place, and are used if the
-  // whole network becomes faster. 0: each task gets the record that is fastest alone.
+  // fusion alternatives whose tasks take up to 50% longer, and verified records that take up to 4% longer than the best
+  // of their task, are tried in the place of the fastest, and are used if the whole network becomes faster. 0: what is
+  // fastest by the times of tasks alone.
   double refine_seconds = 0;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;
@@ -127,11 +128,12 @@ struct FusionChoice {
   std::string choice_point, alternative;
 };
 
-// Records that were chosen by the latency of the whole network (BuildOptions::refine_seconds).
+// Records and fusion alternatives that were chosen by the latency of the whole network (BuildOptions::refine_seconds).
 struct RefinedRecords {
-  int compared = 0;  // records that were tried in the network
-  int replaced = 0;  // tasks that use one of them
-  double ratio = 1;  // latency of the network with these, relative to that with the records that are fastest alone
+  int compared = 0;   // networks that were tried
+  int replaced = 0;   // tasks that use another record than the one that is fastest alone
+  double ratio = 1;   // latency of the network with these, relative to that by the times of the tasks alone
+  int regrouped = 0;  // choice points that use another alternative than the one that is fastest by these times
 };
 
 struct BuiltPlan {

@@ -76,7 +76,7 @@ class RefineAssemblyTest : public ::testing::Test {
     }
   }
   Refinement Refine(const RefineOptions& options = {}) {
-    const absl::StatusOr<Refinement> refinement = RefineAssembly(assembly_, contenders_, versions_, options);
+    const absl::StatusOr<Refinement> refinement = RefineAssembly(assembly_, replacements_, versions_, options);
     EXPECT_TRUE(refinement.ok()) << refinement.status();
     return refinement.ok() ? *refinement : Refinement();
   }
@@ -86,8 +86,12 @@ class RefineAssemblyTest : public ::testing::Test {
     return ids;
   }
 
-  Assembly assembly_;
+  Network network_;
+  FusionChoices fusion_;
+  RecordsByWorkload records_;
   ContendersByWorkload contenders_;
+  const Replacements replacements_{network_, fusion_, records_, contenders_};
+  Assembly assembly_;
   FakeVersions versions_;
 };
 
@@ -98,7 +102,8 @@ TEST_F(RefineAssemblyTest, TheRecordThatIsFastestInTheNetworkTakesItsPlace) {
   const Refinement refinement = Refine();
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 23, 33}));
   EXPECT_EQ(refinement.compared, 6);
-  EXPECT_EQ(refinement.replaced, (std::vector<int>{1, 2}));
+  EXPECT_EQ(refinement.replaced, (std::vector<std::string>{"task 2", "task 3"}));
+  EXPECT_EQ(refinement.regrouped, 0);
   EXPECT_NEAR(refinement.ratio, (10 + 4 * 8 + 9) / 60.0, 1e-9);
 }
 
@@ -140,6 +145,72 @@ TEST_F(RefineAssemblyTest, WithoutContendersNothingIsLoaded) {
   contenders_.clear();
   Refine();
   EXPECT_EQ(versions_.announced + versions_.prepared, 0);
+}
+
+// Two layers with residuals, each a choice point: with records that take 10 us a task alone, "add apart" loses by far.
+class RefineFusionTest : public RefineAssemblyTest {
+ protected:
+  void SetUp() override {
+    const std::vector<int64_t> pads(4, 1);
+    int y = network_.AddInput("x", {DType::kFloat32, {1, 16, 8, 8}});
+    for (int layer = 0; layer < 2; ++layer) {
+      const int weights = network_.AddConstant("w", Array(DType::kFloat32, {16, 16, 3, 3}));
+      const int conv = network_.AddNode("conv2d", {y, weights}, {{"pads", pads}}).value();
+      y = network_.AddNode("relu", {network_.AddNode("add", {conv, y}).value()}).value();
+    }
+    network_.outputs = {y};
+    fusion_ = FindFusionChoices(network_).value();
+    ASSERT_EQ(fusion_.choice_points.size(), 2u);
+    ASSERT_EQ(fusion_.choice_points[0].alternatives[1].name, "add apart");
+    for (const Task& task : fusion_.partition.tasks) {
+      const int64_t id = static_cast<int64_t>(records_.size()) + 1;
+      records_[task.workload_key] = Record(id, task.workload_key, Alone(task));
+      versions_.seconds[id] = Alone(task);
+    }
+    assembly_ = Assemble(network_, fusion_, records_).value();
+    ASSERT_EQ(assembly_.alternatives, (std::vector<int>{0, 0}));
+  }
+  // What a task takes by itself: of those that "add apart" makes, 7 us each.
+  double Alone(const Task& task) const {
+    return fusion_.partition.tasks[fusion_.choice_points[0].alternatives[0].tasks[0].first].workload_key ==
+                   task.workload_key
+               ? 10e-6
+               : 7e-6;
+  }
+  void SecondsInTheNetwork(int alternative, double seconds) {
+    for (const auto& [task, count] : fusion_.choice_points[0].alternatives[alternative].tasks)
+      versions_.seconds[records_.at(fusion_.partition.tasks[task].workload_key).id] = seconds;
+  }
+};
+
+TEST_F(RefineFusionTest, ChoicePointsThatAreAlikeTakeTheFasterAlternativeTogether) {
+  SecondsInTheNetwork(1, 4e-6);
+  const Refinement refinement = Refine();
+  EXPECT_EQ(assembly_.alternatives, (std::vector<int>{1, 1}));
+  EXPECT_EQ(assembly_.other.size(), 2u);
+  EXPECT_EQ(refinement.regrouped, 2);
+  EXPECT_TRUE(refinement.replaced.empty());
+  EXPECT_EQ(refinement.compared, 1);
+  EXPECT_NEAR(refinement.ratio, 0.8, 1e-9);
+}
+
+TEST_F(RefineFusionTest, TheAlternativesStayWhereTheNetworkIsNoFaster) {
+  const Refinement refinement = Refine();
+  EXPECT_EQ(assembly_.alternatives, (std::vector<int>{0, 0}));
+  EXPECT_EQ(refinement.regrouped, 0);
+  EXPECT_EQ(refinement.compared, 1);
+}
+
+TEST_F(RefineFusionTest, AlternativesOfUnknownOrHopelessTimesAreNotTried) {
+  SecondsInTheNetwork(1, 1e-6);
+  const auto& [task, count] = fusion_.choice_points[0].alternatives[1].tasks[1];
+  const std::string key = fusion_.partition.tasks[task].workload_key;
+  records_[key].outcome = Timing{{9e-6}, 1};
+  EXPECT_FALSE(HasReplacements(assembly_, replacements_));
+  EXPECT_EQ(Refine().compared, 0);
+  records_.erase(key);
+  EXPECT_EQ(Refine().compared, 0);
+  EXPECT_EQ(assembly_.alternatives, (std::vector<int>{0, 0}));
 }
 
 TEST(ContendersTest, AreNearlyAsFastAndOfSeveralSketches) {
