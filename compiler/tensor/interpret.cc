@@ -643,8 +643,11 @@ absl::StatusOr<std::vector<Array>> Interpret(const ComputeDag& dag, const std::m
   outputs.reserve(dag.outputs().size());
   for (int id : dag.outputs()) {
     // An input stays with the caller, and an output may be there twice.
-    const bool only = std::count(dag.outputs().begin(), dag.outputs().end(), id) == 1;
-    outputs.push_back(dag.stage(id).placeholder || !only ? *arrays[id] : std::move(computed[id]));
+    if (dag.stage(id).placeholder || std::count(dag.outputs().begin(), dag.outputs().end(), id) > 1) {
+      outputs.push_back(*arrays[id]);
+    } else {
+      outputs.push_back(std::move(computed[id]));
+    }
   }
   return outputs;
 }
