@@ -118,9 +118,7 @@ class Builder {
       if (built.check->right) RETURN_IF_ERROR(Refine(plan, judge, which, built));
     }
     RETURN_IF_ERROR(CheckStop(options_.hooks, "the package was built"));
-    std::vector<std::string> keys;
-    for (const ::diapason::Task& task : fusion.partition.tasks) keys.push_back(task.workload_key);
-    ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(fusion));
     if (built.check.has_value()) {
       built.assembly = built.check->assembly;
     } else {
@@ -159,6 +157,13 @@ class Builder {
   }
 
  private:
+  // Of all tasks, those of fusion alternatives included.
+  absl::StatusOr<RecordsByWorkload> BestRecords(const FusionChoices& fusion) {
+    std::vector<std::string> keys;
+    for (const ::diapason::Task& task : fusion.partition.tasks) keys.push_back(task.workload_key);
+    return shelf_.Best(keys);
+  }
+
   // Chooses among fusion alternatives, and among records that are nearly as fast, by the latency of the network, which
   // is checked again with them.
   absl::Status Refine(const ImportedPlan& plan, LocalJudge& judge, const std::string& which, Built& built) {
@@ -168,9 +173,7 @@ class Builder {
       if (record.has_value() && !compiler_.unusable().contains(record->uuid))
         best.emplace(record->workload_key, *record);
     ASSIGN_OR_RETURN(const ContendersByWorkload contenders, shelf_.Contenders(best));
-    std::vector<std::string> keys;
-    for (const ::diapason::Task& task : plan.model.fusion.partition.tasks) keys.push_back(task.workload_key);
-    ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(plan.model.fusion));
     const Replacements replacements{plan.model.network, plan.model.fusion, records, contenders};
     Assembly assembly = built.check->assembly;
     if (!HasReplacements(assembly, replacements)) return absl::OkStatus();

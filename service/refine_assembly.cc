@@ -87,10 +87,8 @@ class Refiner {
   Refiner(Assembly& assembly, const Replacements& replacements, NetworkVersions& versions, const RefineOptions& options)
       : assembly_(assembly), replacements_(replacements), versions_(versions), options_(options) {}
 
-  bool has_any() const { return !FusionSearch(replacements_).PointsOf(assembly_).empty() || !TasksByShare().empty(); }
-
   absl::StatusOr<Refinement> Run() {
-    if (!has_any()) return Refinement();
+    if (!HasReplacements(assembly_, replacements_)) return Refinement();
     const Assembly first = assembly_;
     RETURN_IF_ERROR(versions_.Announce(first));
     RETURN_IF_ERROR(versions_.Prepare(first));

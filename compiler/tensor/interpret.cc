@@ -337,6 +337,19 @@ class Body {
     }
   }
 
+  // Elements of a tensor, point k's at place(k).
+  template <typename Place>
+  void Fetch(const Array& array, const Place& place, Lanes& out) const {
+    if (array.dtype == DType::kFloat32) {
+      const float* values = array.as<float>();
+      for (int k = 0; k < count_; ++k) out.f[k] = values[place(k)];
+    } else if (IsFloat(array.dtype)) {
+      for (int k = 0; k < count_; ++k) out.f[k] = array.at(place(k));
+    } else {
+      for (int k = 0; k < count_; ++k) out.i[k] = array.int_at(place(k));
+    }
+  }
+
   // A load whose elements lie at equal distances; false where some of them are outside of the tensor.
   bool LoadSteps(const CompiledNode& node, const int64_t* counters, Lanes& out) {
     const Array& array = *node.array;
@@ -348,14 +361,8 @@ class Body {
       first = first * array.shape[d] + at;
       step = step * array.shape[d] + (index.varies ? 1 : 0);
     }
-    if (array.dtype == DType::kFloat32) {
-      const float* values = array.as<float>() + first;
-      for (int k = 0; k < count_; ++k) out.f[k] = values[k * step];
-    } else if (IsFloat(node.dtype)) {
-      for (int k = 0; k < count_; ++k) out.f[k] = array.at(first + k * step);
-    } else {
-      for (int k = 0; k < count_; ++k) out.i[k] = array.int_at(first + k * step);
-    }
+    Fetch(
+        array, [=](int k) { return first + k * step; }, out);
     return true;
   }
 
@@ -377,14 +384,9 @@ class Body {
       }
     }
     if (out_of_bounds_ || array.data.empty()) return;
-    if (array.dtype == DType::kFloat32) {
-      const float* values = array.as<float>();
-      for (int k = 0; k < count_; ++k) out.f[k] = values[flat->i[k]];
-    } else if (IsFloat(node.dtype)) {
-      for (int k = 0; k < count_; ++k) out.f[k] = array.at(flat->i[k]);
-    } else {
-      for (int k = 0; k < count_; ++k) out.i[k] = array.int_at(flat->i[k]);
-    }
+    const Lanes& places = *flat;
+    Fetch(
+        array, [&](int k) { return places.i[k]; }, out);
   }
 
   // Splits points by a condition, and says how many there are for which it holds and does not.

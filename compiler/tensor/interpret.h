@@ -1,5 +1,5 @@
-// Evaluates a ComputeDag by walking its expressions: the reference for small tensors (tests, constant folding). Slow
-// (some 3 ns a scalar operation); compiler/codegen/reference.h is the compiled reference for networks.
+// Evaluates a ComputeDag by walking its expressions: the reference for small tensors (tests, constant folding). Slow;
+// compiler/codegen/reference.h is the compiled reference for networks.
 #pragma once
 
 #include <map>
