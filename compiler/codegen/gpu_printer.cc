@@ -125,7 +125,7 @@ class GpuKernelPrinter {
         return;
       case StmtKind::kStore:
         if (copies_.PrintAsyncStore(*stmt)) return;
-        return out_.Line(access_.StoreText(stmt->buffer, stmt->index, access_.Text(stmt->value)));
+        return out_.Line(access_.StoreText(*stmt, access_.Text(stmt->value)));
       case StmtKind::kIf: return Block("if (" + access_.Text(stmt->condition) + ")", stmt->body[0]);
       case StmtKind::kAlloc: return PrintAlloc(*stmt);
       case StmtKind::kLet: return PrintLet(*stmt);

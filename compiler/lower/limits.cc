@@ -17,6 +17,7 @@ constexpr int64_t kMaxTiles = int64_t{1} << 44;  // product of all tile factors 
 constexpr int64_t kMaxNumber = 65536;            // of padding, unrolling
 constexpr int64_t kMaxSlots = 64;                // of a pipeline
 constexpr int64_t kMostReplicas = 32;            // the lanes of a warp
+constexpr int64_t kMostRecurrent = 1024;         // blocks, lanes and units of a recurrence
 constexpr double kMaxIterations = static_cast<double>(int64_t{1} << 52);
 constexpr double kMaxLanes = 1024;
 constexpr double kMaxUnrolled = 65536;  // iterations of one stage that are written out
@@ -36,6 +37,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kReplicate: return {1, kMostReplicas};
     case StepKind::kPipeline:
     case StepKind::kBulkCopy: return {1, kMaxSlots};
+    case StepKind::kRecurrence: return {0, kMostRecurrent};
     case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kBehindSums)};
     default: return {INT32_MIN, INT32_MAX};
   }
@@ -179,7 +181,7 @@ bool IsCarried(const State& state, int id) {
 absl::Status CheckStructure(const State& state) {
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
-    if (!stage.computes()) continue;
+    if (!stage.computes() || stage.recurrence != nullptr) continue;
     if (stage.carry.is_carried() && !IsCarried(state, id))
       return Wrong(stage, "is carried by a loop that has changed since, or that carries no sum of its own");
     // What a call fuses is part of the call, though the body still reads it.

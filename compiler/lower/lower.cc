@@ -12,6 +12,7 @@
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/lower/prologue_loops.h"
+#include "compiler/lower/recurrent_kernel.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/program.h"
@@ -128,6 +129,26 @@ int64_t ResidentBlocks(const KernelFunc& kernel, const DeviceFacts& facts) {
   return each <= kMostBlocks && each * kernel.threads <= kMostThreads ? each : 0;
 }
 
+struct LoweringContext {
+  const Skeleton& skeleton;
+  const Bounds& bounds;
+  const Target& target;
+  const DeviceFacts& facts;
+  const OutputPlace& place;
+};
+
+// The kernel of a root stage.
+absl::StatusOr<KernelFunc> BuildKernel(const LoweringContext& context, int id, int* next_buffer) {
+  const StageState& stage = context.skeleton.state().stage(id);
+  if (stage.recurrence != nullptr)
+    return BuildRecurrentKernel(
+        {*stage.recurrence, RecurrentTiles::Of(stage.recurrent_factors), context.target, context.facts, context.place},
+        next_buffer);
+  ASSIGN_OR_RETURN(const KernelContext kernel,
+                   KernelContext::Create(context.skeleton, context.bounds, context.target, context.place, id));
+  return NestBuilder(kernel, next_buffer).Build();
+}
+
 }  // namespace
 
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
@@ -154,8 +175,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
       program.kernels.push_back(LibraryKernel(skeleton.state(), bounds, id));
       continue;
     }
-    ASSIGN_OR_RETURN(const KernelContext context, KernelContext::Create(skeleton, bounds, target, place, id));
-    ASSIGN_OR_RETURN(KernelFunc kernel, NestBuilder(context, &next_buffer).Build());
+    ASSIGN_OR_RETURN(KernelFunc kernel, BuildKernel({skeleton, bounds, target, facts, place}, id, &next_buffer));
     if (target.kind == TargetKind::kCuda) kernel.resident = ResidentBlocks(kernel, facts);
     if (stage.prologue && target.kind == TargetKind::kCpu)
       kernel = WithFasterLoops(std::move(kernel), facts.vector_bytes);

@@ -24,7 +24,9 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
   switch (s.kind) {
     case StmtKind::kFor: return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
     case StmtKind::kSeq: return MakeSeq(std::move(body));
-    case StmtKind::kStore: return StoreUnlessSame(s, fn(s.index), fn(s.value));
+    case StmtKind::kStore:
+      if (!s.operands.empty()) return MakeRemoteStore(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
+      return StoreUnlessSame(s, fn(s.index), fn(s.value));
     case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
     case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
     case StmtKind::kBarrier: return MakeBarrier();

@@ -59,6 +59,14 @@ Stmt MakeStore(int buffer, Expr index, Expr value, bool async) {
                .async = async});
 }
 
+Stmt MakeRemoteStore(int buffer, Expr index, Expr value, Expr rank) {
+  return Make({.kind = StmtKind::kStore,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value),
+               .operands = {std::move(rank)}});
+}
+
 Stmt MakeIf(Expr condition, Stmt body) {
   if (body == nullptr || IsInt(condition, 0)) return nullptr;
   if (condition->kind == ExprKind::kIntImm) return body;
@@ -258,8 +266,8 @@ class Printer {
         for (const Stmt& child : stmt->body) Print(child, depth);
         return;
       case StmtKind::kStore:
-        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + (stmt->async ? "] = async " : "] = ") +
-                               Text(stmt->value));
+        return Line(depth, Name(stmt->buffer) + (stmt->operands.empty() ? "" : " of " + Text(stmt->operands[0])) + "[" +
+                               Text(stmt->index) + (stmt->async ? "] = async " : "] = ") + Text(stmt->value));
       case StmtKind::kIf: Line(depth, "if " + Text(stmt->condition) + ":"); return Print(stmt->body[0], depth + 1);
       case StmtKind::kAlloc:
         Declare(stmt->decl);

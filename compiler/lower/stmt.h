@@ -60,7 +60,7 @@ using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only wh
 enum class StmtKind : uint8_t {
   kFor,             // var in [0, extent): body[0]
   kSeq,             // body in order
-  kStore,           // buffer[index] = value
+  kStore,           // buffer[index] = value; with operands[0] that of the block of this rank in the cluster (kShared)
   kIf,              // if (condition) body[0]
   kAlloc,           // decl lives during body[0]
   kBarrier,         // of all threads of the block, which then see each other's writes to shared memory
@@ -158,7 +158,7 @@ struct StmtNode {
   Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};             // kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
+  std::vector<Expr> operands{};             // kStore, kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
   std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): accumulators, elements of `buffer`
   TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
   FactorTypes factors{};                    // kMma, kGroupMma
@@ -179,6 +179,8 @@ std::string Identifier(std::string name);
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
 Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
 Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
+// To shared memory of the block of that rank in the cluster.
+Stmt MakeRemoteStore(int buffer, Expr index, Expr value, Expr rank);
 Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is constant true, null if constant false
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier();

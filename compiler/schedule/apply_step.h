@@ -43,6 +43,9 @@ absl::Status ApplyRoundFactors(ScheduledStages& stages, const Step& step);
 // apply_library.cc.
 absl::Status ApplyLibrary(ScheduledStages& stages, const Step& step);
 
+// apply_recurrence.cc.
+absl::Status ApplyRecurrence(ScheduledStages& stages, const Step& step);
+
 // For these functions: the error of a step on a stage.
 absl::Status BadStep(const StageState& stage, const std::string& what);
 // Whether a step can name this memory for a copy; the number may come from a peer.

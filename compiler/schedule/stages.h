@@ -12,6 +12,8 @@
 
 namespace diapason {
 
+struct RecurrentSchedule;
+
 enum class Memory : uint8_t {
   kGlobal = 0,
   kShared = 1,  // one copy a block
@@ -91,6 +93,9 @@ struct StageState {
   std::shared_ptr<const LibraryCall> library;
   Factor library_algorithm{0};
   std::vector<int> library_operands;
+  // Not null: the stage's kernel computes all stages, as a recurrence.
+  std::shared_ptr<const RecurrentSchedule> recurrence;
+  std::vector<Factor> recurrent_factors;
 
   bool is_spatial_axis(int axis) const { return axis < static_cast<int>(op.axes.size()); }
   int axis_count() const { return static_cast<int>(op.axes.size() + op.reduce_axes.size()); }

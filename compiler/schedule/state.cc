@@ -27,6 +27,7 @@ ApplyStep FunctionOf(StepKind kind) {
     case StepKind::kRoundFactors: return ApplyRoundFactors;
     case StepKind::kTensorize: return ApplyTensorize;
     case StepKind::kLibrary: return ApplyLibrary;
+    case StepKind::kRecurrence: return ApplyRecurrence;
     case StepKind::kPadRows:
     case StepKind::kUnroll:
     case StepKind::kPipeline:

@@ -36,13 +36,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kCarry: return "carry";
     case StepKind::kReplicate: return "replicate";
     case StepKind::kRoundFactors: return "round_factors";
+    case StepKind::kRecurrence: return "recurrence";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kRoundFactors)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kRecurrence)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

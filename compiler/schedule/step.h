@@ -127,6 +127,11 @@ enum class StepKind : uint8_t {
   // stage
   // holds the rounded elements, and all readers use it.
   kRoundFactors = 24,
+  // factors = {blocks, lanes, units of a thread, WeightsIn}: the stage, the only result, and all stages that it needs
+  // are
+  // computed by one kernel, as the recurrence that they are (FindRecurrence); RecurrentTiles says how. The only step of
+  // a schedule.
+  kRecurrence = 25,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.

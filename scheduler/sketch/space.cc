@@ -15,6 +15,7 @@
 #include "compiler/schedule/rewrite_strassen.h"
 #include "scheduler/parallel.h"
 #include "scheduler/sketch/library_space.h"
+#include "scheduler/sketch/recurrence_space.h"
 #include "scheduler/sketch/rule.h"
 #include "scheduler/sketch/sketch_space.h"
 
@@ -87,6 +88,11 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
   Spaces spaces;
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
+  if (absl::StatusOr<Recurrence> recurrence = FindRecurrence(dag); recurrence.ok()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Space> space, RecurrenceSpace::Create({dag, *std::move(recurrence)}, context));
+    spaces.push_back(std::move(space));
+    return std::make_unique<TaskSpace>(dag, std::move(spaces));
+  }
   const auto add = [&](const DagRewrite& rewrite, const std::function<bool(const Draft&)>& wanted) -> absl::Status {
     ASSIGN_OR_RETURN(Spaces more, SketchesOf(dag, rewrite, context, rules, wanted));
     std::move(more.begin(), more.end(), std::back_inserter(spaces));

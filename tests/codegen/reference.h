@@ -425,7 +425,9 @@ class ReferenceThread {
 
   // Asynchronous stores happen as late as they may: at the wait for their group.
   void Store(const StmtNode& s) {
-    double* to = &memory.at(s.buffer)->at(Int(s.index));
+    std::vector<double>& buffer =
+        s.operands.empty() ? *memory.at(s.buffer) : blocks->at(Int(s.operands[0])).at(s.buffer);
+    double* to = &buffer.at(Int(s.index));
     const double value = Rounded(decls.at(s.buffer), Value(s.value));
     if (s.async) {
       groups_.back().emplace_back(to, value);

@@ -62,14 +62,18 @@ std::string GpuAccessPrinter::LoadText(const ExprNode& load) {
   return "vload_half(" + index + ", " + HalfPointer(from, true) + ")";
 }
 
-std::string GpuAccessPrinter::StoreText(int buffer, const Expr& index, std::string value) {
-  const BufferDecl& to = decl(buffer);
-  const std::string element = NameOf(buffer) + "[" + PlaceText(to, index, 0) + "]";
+std::string GpuAccessPrinter::StoreText(const StmtNode& store, std::string value) {
+  const BufferDecl& to = decl(store.buffer);
+  std::string base = NameOf(store.buffer);
+  if (!store.operands.empty()) {
+    RequireCuda("writes the shared memory of another block");
+    base = helpers_.Use("in_cluster") + "(" + base + ", " + Text(store.operands[0]) + ")";
+  }
   if (IsNarrowInMemory(to) && IsOpenClHalf(to.dtype))
-    return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(to, false) + ");";
+    return "vstore_half(" + value + ", " + Text(store.index) + ", " + HalfPointer(to, false) + ");";
   if (IsNarrowInMemory(to)) value = Narrowed(to.dtype, value);
   if (to.dtype == DType::kBool) value = "(" + value + ") != 0";
-  return element + " = " + value + ";";
+  return base + "[" + PlaceText(to, store.index, 0) + "] = " + value + ";";
 }
 
 std::string GpuAccessPrinter::AddressText(int buffer, const Expr& index) {

@@ -53,7 +53,7 @@ class GpuAccessPrinter : public ExprPrinter {
   // The start of the buffer that a load reads: the block's own, or that of another block of the cluster.
   std::string BaseText(const ExprNode& load);
   // A store of one element, with its semicolon.
-  std::string StoreText(int buffer, const Expr& index, std::string value);
+  std::string StoreText(const StmtNode& store, std::string value);
   // A pointer to an element of a buffer that is not swizzled, or to the first of its swizzle's pattern.
   std::string AddressText(int buffer, const Expr& index);
   // A pointer to an element, wherever the swizzle puts it.

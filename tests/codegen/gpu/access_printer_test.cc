@@ -36,8 +36,14 @@ TEST_F(GpuAccessPrinterTest, BuffersOfOneNameGetNamesOfTheirOwn) {
 TEST_F(GpuAccessPrinterTest, HalvesAreConvertedWhereTheyLieInMemory) {
   EXPECT_EQ(cuda_.Text(At(0, I(3), DType::kFloat16)), "half_to_float(x[3])");
   EXPECT_EQ(opencl_.Text(At(0, I(3), DType::kFloat16)), "vload_half(3, x)");
-  EXPECT_EQ(opencl_.StoreText(2, I(3), "v"), "vstore_half(v, 3, (__local half*)tile);");
+  EXPECT_EQ(opencl_.StoreText(*MakeStore(2, I(3), I(0)), "v"), "vstore_half(v, 3, (__local half*)tile);");
   EXPECT_EQ(opencl_.ArrayType(DType::kFloat16), "ushort");
+}
+
+TEST_F(GpuAccessPrinterTest, StoresGoToOtherBlocksOfTheCluster) {
+  const BufferDecl shared = Scoped(4, "h", 64, Scope::kShared);
+  cuda_.Declare(shared);
+  EXPECT_EQ(cuda_.StoreText(*MakeRemoteStore(4, I(5), I(0), I(2)), "v"), "in_cluster(h, 2)[5] = v;");
 }
 
 TEST_F(GpuAccessPrinterTest, SwizzledElementsAreFoundThroughTheirSwizzle) {

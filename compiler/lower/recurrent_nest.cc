@@ -1,0 +1,144 @@
+#include "compiler/lower/recurrent_nest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace diapason {
+
+RecurrentNest::RecurrentNest(const RecurrentKernelContext& context, int* next_buffer)
+    : context(context),
+      dag(context.schedule.dag),
+      r(context.schedule.recurrence),
+      tiles(context.tiles),
+      gpu(context.target.is_gpu()),
+      cuda(context.target.kind == TargetKind::kCuda),
+      exchanged(context.schedule.Exchanged()),
+      step(MakeVar("step")),
+      each(MakeVar("u")),
+      block(MakeVar("units")),
+      thread(MakeVar("thread")),
+      rank(MakeVar("rank")),
+      next_buffer_(*next_buffer),
+      unit_(MakeVar("unit")) {
+  analyzer_.Bind(step, r.steps);
+  analyzer_.Bind(r.step, r.steps);
+  analyzer_.Bind(unit_, r.units);
+  const Expr units = IntImm(tiles.units);
+  if (gpu) {
+    const int64_t of_block = context.schedule.UnitsOfBlock(tiles);
+    const Expr number = FloorDiv(thread, tiles.lanes);  // among the threads that do not share sums
+    const Expr first = Add(Mul(tiles.cluster > 1 ? rank : IntImm(0), IntImm(of_block)), Mul(number, units));
+    lane = FloorMod(thread, tiles.lanes);
+    own_first_ = Min(first, IntImm(r.units - tiles.units));
+    active = And(Lt(first, IntImm(r.units)), Lt(number, IntImm(of_block / tiles.units)));
+  } else {
+    own_first_ = Mul(block, units);
+  }
+  for (const auto* stages : {&r.start, &r.body})
+    for (int id : *stages) DeclareLocal(id, id, dag.stage(id).name);
+  for (size_t c = 0; c < r.carried.size(); ++c) {
+    const int source = r.carried[c].source;
+    DeclareLocal(Recurrence::BufferOf(static_cast<int>(c)), source, dag.stage(source).name + "_before");
+  }
+  for (const ExchangedStage& e : exchanged) {
+    const Stage& stage = dag.stage(e.stage);
+    shared_[e.stage] = Declare(stage.name + "_shared", stage.dtype, gpu ? Scope::kShared : Scope::kLocal,
+                               stage.elements() * e.slots());
+  }
+}
+
+int RecurrentNest::Declare(const std::string& name, DType dtype, Scope scope, int64_t elements, bool packed) {
+  const int id = next_buffer_++;
+  buffers_.push_back({id, Identifier(absl::StrCat(name, "_", id)), dtype, scope, elements, true, gpu ? 16 : 64});
+  buffers_.back().packed = packed;
+  return id;
+}
+
+void RecurrentNest::DeclareLocal(int key, int id, const std::string& name) {
+  const Stage& stage = dag.stage(id);
+  const int64_t units = r.IsUniform(stage) ? 1 : gpu ? tiles.units : r.units;
+  locals_[key] = Declare(name, stage.dtype, Scope::kLocal, r.RowsOf(stage) * r.GroupsOf(stage) * units);
+}
+
+Expr RecurrentNest::LocalIndex(const Stage& stage, RowAndGroup at) const {
+  if (r.IsUniform(stage)) return IntImm(at.row);
+  const int64_t column = at.row * r.GroupsOf(stage) + at.group;
+  return gpu ? Add(IntImm(column * tiles.units), each) : Add(IntImm(column * r.units), OwnUnit());
+}
+
+Expr RecurrentNest::ElementIndex(const Stage& stage, RowAndGroup at) const {
+  const Expr first = IntImm(at.row * stage.axes.back().extent + at.group * r.units);
+  return r.IsUniform(stage) ? first : Add(first, OwnUnit());
+}
+
+Stmt RecurrentNest::ForEach(Stmt body) const {
+  if (!body) return nullptr;
+  return MakeFor(gpu ? ForKind::kUnroll : ForKind::kVectorize, each, tiles.units, std::move(body));
+}
+
+Stmt RecurrentNest::OverUnits(Stmt body) const {
+  if (gpu || !body) return body;
+  return MakeFor(ForKind::kSerial, block, r.units / tiles.units, std::move(body));
+}
+
+Stmt RecurrentNest::OverElements(const Stage& stage, const OfElement& make) const {
+  std::vector<Stmt> all;
+  for (int64_t row = 0; row < r.RowsOf(stage); ++row)
+    for (int64_t group = 0; group < r.GroupsOf(stage); ++group) all.push_back(make({row, group}));
+  return MakeSeq(std::move(all));
+}
+
+Stmt RecurrentNest::Barrier() const {
+  if (!gpu) return nullptr;
+  return tiles.cluster > 1 ? MakeClusterBarrier() : MakeBarrier();
+}
+
+Expr RecurrentNest::FlatIndex(const Stage& stage, const std::vector<Expr>& indices) {
+  Expr flat = IntImm(0);
+  for (size_t d = 0; d < indices.size(); ++d) flat = Add(Mul(flat, IntImm(stage.axes[d].extent)), indices[d]);
+  return analyzer_.Simplify(flat);
+}
+
+const Stage& RecurrentNest::StageIn(int buffer) const {
+  const int carried = Recurrence::CarriedIn(buffer);
+  return dag.stage(carried < 0 ? buffer : r.carried[carried].source);
+}
+
+Expr RecurrentNest::GlobalLoad(const ExprNode& load) {
+  Reads(load.buffer);
+  return Load(load.buffer, load.dtype, {FlatIndex(dag.stage(load.buffer), load.args)});
+}
+
+Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, const Expr& now) {
+  const Expr bare = Substitute(body, AxesAt(r, stage, at, unit_));
+  const Expr lowered = Rewrite(bare, [&](const Expr& e) -> Expr {
+    if (e->kind != ExprKind::kLoad) return e;
+    if (IsGlobal(e->buffer)) return GlobalLoad(*e);
+    const Stage& from = StageIn(e->buffer);
+    return Load(LocalOf(e->buffer), e->dtype, {LocalIndex(from, *OwnElement(r, from, e->args, unit_, analyzer_))});
+  });
+  return Substitute(analyzer_.Simplify(lowered), {{unit_.get(), OwnUnit()}, {r.step.get(), now}});
+}
+
+Expr RecurrentNest::WithTerm(const Expr& e, const Stage& stage, RowAndGroup at, const Expr& term) {
+  VarMap axes = AxesAt(r, stage, at, unit_);
+  axes[stage.reduce_axes[0].var.get()] = term;
+  const Expr lowered = Rewrite(Substitute(e, axes), [&](const Expr& load) -> Expr {
+    if (load->kind != ExprKind::kLoad || load->buffer >= dag.size()) return load;
+    return IsGlobal(load->buffer) ? GlobalLoad(*load) : SharedLoad(*load);
+  });
+  return Substitute(lowered, {{unit_.get(), OwnUnit()}, {r.step.get(), step}});
+}
+
+Expr RecurrentNest::SharedLoad(const ExprNode& load) {
+  const Stage& from = StageIn(load.buffer);
+  const int carried = Recurrence::CarriedIn(load.buffer);
+  const int id = carried < 0 ? load.buffer : r.carried[carried].source;
+  const auto e = std::find_if(exchanged.begin(), exchanged.end(), [&](const auto& x) { return x.stage == id; });
+  const Expr slot = !e->carried ? IntImm(0) : FloorMod(carried < 0 ? Add(step, IntImm(1)) : step, 2);
+  return Load(SharedOf(id), load.dtype, {Add(Mul(slot, IntImm(from.elements())), FlatIndex(from, load.args))});
+}
+
+}  // namespace diapason

@@ -1,0 +1,155 @@
+#include "compiler/schedule/recurrent_tiles.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/device_facts.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kBanks = 32, kWarp = 32;
+constexpr int64_t kOtherRegisters = 40;  // of addresses and loops
+constexpr int64_t kRegistersOfBlock = 65536, kRegistersOfThread = 255;
+constexpr int64_t kStackBytes = 512 << 10;  // of a core
+
+int64_t RoundedUpQuotient(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t Words(const Stage& stage, int64_t elements) { return RoundedUpQuotient(elements * BytesOf(stage.dtype), 4); }
+
+}  // namespace
+
+RecurrentTiles RecurrentTiles::Of(absl::Span<const Factor> factors) {
+  return {factors[0].Eval({}), factors[1].Eval({}), factors[2].Eval({}), static_cast<WeightsIn>(factors[3].Eval({}))};
+}
+
+std::vector<Expr> WeightLoads(const Recurrence& recurrence, const Stage& stage, const Expr& body) {
+  std::vector<Expr> loads;
+  const auto add = [&](const Expr& e) {
+    if (e->kind != ExprKind::kLoad || e->buffer < 0 || UsesVar(e, recurrence.step.get())) return e;
+    if (std::find(recurrence.body.begin(), recurrence.body.end(), e->buffer) != recurrence.body.end()) return e;
+    if (std::find(recurrence.start.begin(), recurrence.start.end(), e->buffer) != recurrence.start.end()) return e;
+    for (size_t d = 0; d + 1 < stage.axes.size(); ++d)
+      if (UsesVar(e, stage.axes[d].var.get())) return e;
+    const bool known = std::any_of(loads.begin(), loads.end(), [&](const Expr& load) { return Equal(load, e); });
+    if (!known) loads.push_back(e);
+    return e;
+  };
+  Rewrite(body, add);
+  return loads;
+}
+
+std::vector<ExchangedStage> RecurrentSchedule::Exchanged() const {
+  std::vector<ExchangedStage> all;
+  for (size_t i = 0; i < recurrence.body.size(); ++i) {
+    if (!dag.stage(recurrence.body[i]).reduces()) continue;
+    Visit(recurrence.expressions[i], [&](const ExprNode& e) {
+      if (e.kind != ExprKind::kLoad) return;
+      const int carried = Recurrence::CarriedIn(e.buffer);
+      const int id = carried < 0 ? e.buffer : recurrence.carried[carried].source;
+      if (std::find(recurrence.body.begin(), recurrence.body.end(), id) == recurrence.body.end()) return;
+      auto found = std::find_if(all.begin(), all.end(), [&](const ExchangedStage& s) { return s.stage == id; });
+      if (found == all.end()) found = all.insert(all.end(), ExchangedStage{id});
+      (carried < 0 ? found->own : found->carried) = true;
+    });
+  }
+  return all;
+}
+
+int64_t RecurrentSchedule::UnitsOfBlock(const RecurrentTiles& tiles) const {
+  return RoundedUpQuotient(recurrence.units, tiles.cluster * tiles.units) * tiles.units;
+}
+
+int64_t RecurrentSchedule::Threads(const RecurrentTiles& tiles) const {
+  return RoundedUpQuotient(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kWarp) * kWarp;
+}
+
+int64_t RecurrentSchedule::WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const {
+  const int64_t columns = groups * tiles.units;  // of a thread, one behind the other
+  int64_t stride = RoundedUpQuotient(terms, tiles.lanes) * tiles.lanes;
+  for (int64_t pad = 0; pad < kBanks; ++pad)
+    if ((stride + pad) * columns % kBanks == tiles.lanes % kBanks) return stride + pad;
+  return stride;
+}
+
+int64_t RecurrentSchedule::SumsOfThread(const RecurrentTiles& tiles) const {
+  int64_t most = 0;
+  for (int id : recurrence.body) {
+    const Stage& stage = dag.stage(id);
+    if (stage.reduces()) most = std::max(most, recurrence.RowsOf(stage) * recurrence.GroupsOf(stage) * tiles.units);
+  }
+  return most;
+}
+
+int64_t RecurrentSchedule::SharedBytes(const RecurrentTiles& tiles, const Target& target) const {
+  const auto padded = [](int64_t bytes) { return RoundedUpQuotient(bytes, 16) * 16; };
+  int64_t bytes = 0;
+  for (const ExchangedStage& exchanged : Exchanged()) {
+    const Stage& stage = dag.stage(exchanged.stage);
+    bytes += padded(stage.elements() * exchanged.slots() * BytesOf(stage.dtype));
+  }
+  for (size_t i = 0; i < recurrence.body.size(); ++i) {
+    const Stage& stage = dag.stage(recurrence.body[i]);
+    if (!stage.reduces()) continue;
+    const int64_t groups = recurrence.GroupsOf(stage), terms = stage.terms();
+    if (tiles.weights == WeightsIn::kShared)
+      for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
+        bytes += padded(UnitsOfThreads(tiles) * groups * WeightStride(tiles, terms, groups) * BytesOf(load->dtype));
+    if (target.kind != TargetKind::kCuda && tiles.lanes > 1)
+      bytes += padded(Threads(tiles) * recurrence.RowsOf(stage) * groups * tiles.units * BytesOf(stage.dtype));
+  }
+  return bytes;
+}
+
+int64_t RecurrentSchedule::Registers(const RecurrentTiles& tiles) const {
+  int64_t words = kOtherRegisters;
+  for (size_t i = 0; i < recurrence.body.size(); ++i) {
+    const Stage& stage = dag.stage(recurrence.body[i]);
+    const int64_t columns = recurrence.GroupsOf(stage) * tiles.units;
+    if (!stage.reduces()) continue;
+    words += Words(stage, recurrence.RowsOf(stage) * columns);
+    if (tiles.weights != WeightsIn::kRegisters) continue;
+    for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
+      words += RoundedUpQuotient(columns * RoundedUpQuotient(stage.terms(), tiles.lanes) * BytesOf(load->dtype), 4);
+  }
+  for (const Recurrence::Carried& carried : recurrence.carried) {
+    const Stage& stage = dag.stage(carried.source);
+    words += Words(stage, recurrence.RowsOf(stage) * recurrence.GroupsOf(stage) * tiles.units);
+  }
+  return words;
+}
+
+absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target& target,
+                                      const DeviceFacts& facts) const {
+  const auto limit = [](absl::string_view what, int64_t needed, int64_t most) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a recurrence in one kernel needs ", needed, " ", what, ", at most ", most, " are possible"));
+  };
+  if (tiles.cluster < 1 || tiles.lanes < 1 || tiles.units < 1 || tiles.weights > WeightsIn::kRegisters)
+    return absl::FailedPreconditionError("a recurrence in one kernel needs blocks, lanes and units");
+  if (recurrence.units % tiles.units != 0)
+    return absl::FailedPreconditionError(
+        absl::StrCat(recurrence.units, " units are not divided among threads of ", tiles.units));
+  if (target.kind == TargetKind::kCpu) {
+    if (tiles.cluster != 1 || tiles.lanes != 1 || tiles.weights != WeightsIn::kGlobal)
+      return absl::FailedPreconditionError("on cpu a recurrence has one block, one lane and weights in memory");
+    int64_t bytes = 0;
+    for (const auto* stages : {&recurrence.start, &recurrence.body})
+      for (int id : *stages) bytes += 2 * dag.stage(id).elements() * 4;
+    return bytes > kStackBytes ? limit("bytes of a core's stack", bytes, kStackBytes) : absl::OkStatus();
+  }
+  const int64_t clusters = target.kind == TargetKind::kCuda ? std::max(1, facts.max_cluster) : 1;
+  if (tiles.cluster > clusters) return limit("blocks of a cluster", tiles.cluster, clusters);
+  if (tiles.lanes > kWarp || kWarp % tiles.lanes != 0) return limit("lanes of a warp", tiles.lanes, kWarp);
+  if (const int64_t threads = Threads(tiles); threads > facts.max_threads_per_block)
+    return limit("threads", threads, facts.max_threads_per_block);
+  if (const int64_t bytes = SharedBytes(tiles, target); bytes > facts.max_shared_bytes)
+    return limit("bytes of shared memory", bytes, facts.max_shared_bytes);
+  const int64_t most = std::min(kRegistersOfThread, kRegistersOfBlock / std::max<int64_t>(Threads(tiles), 1));
+  if (const int64_t registers = Registers(tiles); tiles.weights == WeightsIn::kRegisters && registers > most)
+    return limit("registers of a thread", registers, most);
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

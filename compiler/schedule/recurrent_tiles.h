@@ -1,0 +1,67 @@
+// How a recurrence is divided among blocks and threads when all of its steps are one kernel (persistent recurrent
+// layers: Diamos et al. 2016), and what that needs of a device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/recurrence.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+enum class WeightsIn : uint8_t {
+  kGlobal = 0,     // read in every step
+  kShared = 1,     // of each block, from the first step on
+  kRegisters = 2,  // of each thread
+};
+
+// The factors of StepKind::kRecurrence, in this order.
+struct RecurrentTiles {
+  int64_t cluster = 1;  // blocks; more than one exchange what sums read through distributed shared memory
+  int64_t lanes = 1;    // neighbouring threads that share the sums of their units
+  int64_t units = 1;    // of a thread, neighbours; on cpu the lanes of a vector
+  WeightsIn weights = WeightsIn::kGlobal;
+
+  static RecurrentTiles Of(absl::Span<const Factor> factors);
+};
+
+// A stage that sums read whole, so that all blocks have it.
+struct ExchangedStage {
+  int stage = -1;        // of the body of step 0
+  bool carried = false;  // sums read that of the step before: it has two slots that take turns
+  bool own = false;      // sums of the same step read it
+  int64_t slots() const { return carried ? 2 : 1; }
+};
+
+// Loads that a sum makes of tensors which are the same in all steps and rows: its weights.
+std::vector<Expr> WeightLoads(const Recurrence& recurrence, const Stage& stage, const Expr& body);
+
+// A recurrence as the schedule of its dag has it.
+struct RecurrentSchedule {
+  ComputeDag dag;
+  Recurrence recurrence;
+
+  std::vector<ExchangedStage> Exchanged() const;
+  // Units of a block and threads of a block.
+  int64_t UnitsOfBlock(const RecurrentTiles& tiles) const;
+  int64_t Threads(const RecurrentTiles& tiles) const;
+  // Units of all threads of a block, of which the last ones may have none to compute.
+  int64_t UnitsOfThreads(const RecurrentTiles& tiles) const { return Threads(tiles) / tiles.lanes * tiles.units; }
+  // Elements between the weights of two columns in shared memory: no two lanes of a warp read the same bank.
+  int64_t WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const;
+  // Sums of one thread.
+  int64_t SumsOfThread(const RecurrentTiles& tiles) const;
+
+  int64_t SharedBytes(const RecurrentTiles& tiles, const Target& target) const;
+  // About; of 32 bits.
+  int64_t Registers(const RecurrentTiles& tiles) const;
+  // FailedPrecondition, naming the limit, if the target or the device cannot have it.
+  absl::Status Check(const RecurrentTiles& tiles, const Target& target, const DeviceFacts& facts) const;
+};
+
+}  // namespace diapason

@@ -1,0 +1,415 @@
+#include "compiler/tensor/recurrence.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kLeastUnits = 2;
+constexpr size_t kMostSumsOfStep = 4, kMostTrailing = 3;
+
+// Compares the stages of two steps, and notes what differs as it may.
+class StepMatcher {
+ public:
+  // `position` of the stages that compute, in their order; -1 for placeholders.
+  StepMatcher(const ComputeDag& dag, const std::vector<int>& position) : dag_(dag), position_(position) {}
+
+  // Where what stage `a` of a step reads moves from step to step: by load and index, in order of the expression.
+  using Moves = std::vector<std::vector<int64_t>>;
+
+  // Whether stage `b` is stage `a`, `distance` computing stages later. What lies before stage number `first` may stand
+  // in `a` for what `b` reads of the step of `a`; it is noted in `initials`.
+  bool Match(const Stage& a, const Stage& b, int distance, int first) {
+    distance_ = distance;
+    first_ = first;
+    moves_.clear();
+    if (a.dtype != b.dtype || a.combiner != b.combiner || a.shape() != b.shape() || !BindAxes(a, b)) return false;
+    return Same(a.body, Substitute(b.body, axes_of_b_));
+  }
+  const Moves& moves() const { return moves_; }
+  // By what a later step reads (of the step before it): what the first one reads.
+  const std::map<int, int>& initials() const { return initials_; }
+
+ private:
+  bool BindAxes(const Stage& a, const Stage& b) {
+    if (a.reduce_axes.size() != b.reduce_axes.size()) return false;
+    axes_of_b_.clear();
+    for (size_t i = 0; i < a.axes.size(); ++i) Bind(a.axes[i], b.axes[i]);
+    for (size_t i = 0; i < a.reduce_axes.size(); ++i) {
+      if (a.reduce_axes[i].extent != b.reduce_axes[i].extent) return false;
+      Bind(a.reduce_axes[i], b.reduce_axes[i]);
+    }
+    return true;
+  }
+  void Bind(const Axis& a, const Axis& b) {
+    analyzer_.Bind(a.var, a.extent);
+    axes_of_b_[b.var.get()] = a.var;
+  }
+
+  bool Same(const Expr& a, const Expr& b) {
+    if (a->kind == ExprKind::kLoad && b->kind == ExprKind::kLoad) return SameLoad(*a, *b);
+    if (a->kind != b->kind || a->dtype != b->dtype || a->args.size() != b->args.size() || a->name != b->name)
+      return false;
+    if (a->kind == ExprKind::kVar) return a == b;
+    if (a->kind == ExprKind::kIntImm && a->value != b->value) return false;
+    if (a->kind == ExprKind::kFloatImm && a->fvalue != b->fvalue) return false;
+    for (size_t i = 0; i < a->args.size(); ++i)
+      if (!Same(a->args[i], b->args[i])) return false;
+    return true;
+  }
+
+  bool SameLoad(const ExprNode& a, const ExprNode& b) {
+    if (a.dtype != b.dtype || a.args.size() != b.args.size()) return false;
+    const int of_a = position_[a.buffer], of_b = position_[b.buffer];
+    std::vector<int64_t> moved;
+    for (size_t i = 0; i < a.args.size(); ++i) {
+      const Expr moves = Equal(a.args[i], b.args[i]) ? IntImm(0) : analyzer_.Simplify(Sub(b.args[i], a.args[i]));
+      if (moves->kind != ExprKind::kIntImm) return false;
+      moved.push_back(moves->value);
+    }
+    const bool still = std::all_of(moved.begin(), moved.end(), [](int64_t m) { return m == 0; });
+    moves_.push_back(std::move(moved));
+    if (a.buffer == b.buffer) return of_a < first_;
+    if (!still) return false;
+    if (of_a >= first_ || of_b < first_) return of_b - of_a == distance_ && of_a >= first_;
+    if (dag_.stage(a.buffer).shape() != dag_.stage(b.buffer).shape()) return false;
+    return initials_.emplace(b.buffer, a.buffer).first->second == a.buffer;
+  }
+
+  const ComputeDag& dag_;
+  const std::vector<int>& position_;
+  Analyzer analyzer_;
+  VarMap axes_of_b_;
+  int distance_ = 0, first_ = 0;
+  Moves moves_;
+  std::map<int, int> initials_;
+};
+
+class RecurrenceFinder {
+ public:
+  explicit RecurrenceFinder(const ComputeDag& dag) : dag_(dag), position_(dag.size(), -1) {
+    for (int id = 0; id < dag.size(); ++id) {
+      if (dag.stage(id).placeholder) continue;
+      position_[id] = static_cast<int>(computing_.size());
+      computing_.push_back(id);
+    }
+  }
+
+  absl::StatusOr<Recurrence> Find() {
+    if (dag_.outputs().size() != 1 || computing_.empty() || dag_.outputs()[0] != computing_.back())
+      return absl::InvalidArgumentError("the dag has not one result, computed last");
+    for (size_t trailing = 0; trailing <= std::min(kMostTrailing, computing_.size() - 1); ++trailing) {
+      const int end = static_cast<int>(computing_.size() - trailing);
+      if (trailing > 0 && dag_.stage(computing_[end]).reduces()) break;
+      for (int period : PeriodsBefore(end)) {
+        const int steps = StepsBefore(end, period);
+        if (steps < kLeastSteps) continue;
+        return Describe(end - steps * period, period, steps);
+      }
+    }
+    return absl::InvalidArgumentError("no steps are alike");
+  }
+
+ private:
+  // How many stages a step may have, if the last one ends before stage number `end`.
+  std::vector<int> PeriodsBefore(int end) const {
+    std::vector<int> sums, periods;
+    for (int i = end - 1; i >= 0 && sums.size() <= kMostSumsOfStep; --i) {
+      if (!dag_.stage(computing_[i]).reduces()) continue;
+      sums.push_back(i);
+      if (sums.size() > 1) periods.push_back(sums.front() - i);
+    }
+    return periods;
+  }
+
+  bool AreAlike(int at, int period, int first) {
+    StepMatcher matcher(dag_, position_);
+    for (int i = 0; i < period; ++i)
+      if (!matcher.Match(dag_.stage(computing_[at + i]), dag_.stage(computing_[at + period + i]), period, first))
+        return false;
+    return true;
+  }
+
+  int StepsBefore(int end, int period) {
+    int at = end - period, steps = 1;
+    if (at < 0) return 0;
+    // A step but the first reads stages of the one before it alone.
+    while (at >= period && AreAlike(at - period, period, std::max(0, at - 2 * period))) at -= period, ++steps;
+    return at >= period && AreAlike(at - period, period, at - period) ? steps + 1 : steps;
+  }
+
+  absl::StatusOr<Recurrence> Describe(int first, int period, int steps) {
+    first_ = first;
+    period_ = period;
+    Recurrence r;
+    r.steps = steps;
+    r.step = MakeVar("step");
+    r.start.assign(computing_.begin(), computing_.begin() + first);
+    r.body.assign(computing_.begin() + first, computing_.begin() + first + period);
+    RETURN_IF_ERROR(FindMoves(&r));
+    RETURN_IF_ERROR(FindUnits(&r));
+    for (int id : r.start) RETURN_IF_ERROR(CheckAccesses(r, dag_.stage(id), dag_.stage(id).body));
+    for (size_t i = 0; i < r.body.size(); ++i)
+      RETURN_IF_ERROR(CheckAccesses(r, dag_.stage(r.body[i]), r.expressions[i]));
+    RETURN_IF_ERROR(FindStores(&r));
+    return r;
+  }
+
+  // The expressions of all steps as those of one, from the second and third; the others are compared with it.
+  absl::Status FindMoves(Recurrence* r) {
+    StepMatcher from_first(dag_, position_);
+    for (int i = 0; i < period_; ++i) {
+      const Stage& second = StageOf(1, i);
+      StepMatcher later(dag_, position_);
+      std::vector<StepMatcher::Moves> moves;
+      for (int64_t k = 2; k < r->steps; ++k) {
+        if (!later.Match(second, StageOf(k, i), static_cast<int>(k - 1) * period_, first_))
+          return absl::InvalidArgumentError(absl::StrCat("step ", k, " differs in stage ", StageOf(k, i).name));
+        moves.push_back(later.moves());
+      }
+      for (size_t k = 0; k < moves.size(); ++k)
+        for (size_t load = 0; load < moves[k].size(); ++load)
+          for (size_t d = 0; d < moves[k][load].size(); ++d)
+            if (moves[k][load][d] != moves[0][load][d] * static_cast<int64_t>(k + 1))
+              return absl::InvalidArgumentError(absl::StrCat("stage ", second.name, " does not move evenly"));
+      if (!from_first.Match(StageOf(0, i), second, period_, first_))
+        return absl::InvalidArgumentError(absl::StrCat("the first step differs in stage ", StageOf(0, i).name));
+      for (size_t load = 0; load < moves[0].size(); ++load)
+        if (from_first.moves()[load] != moves[0][load])
+          return absl::InvalidArgumentError(absl::StrCat("stage ", second.name, " does not move evenly at first"));
+    }
+    for (const auto& [source, initial] : from_first.initials()) r->carried.push_back({source, initial});
+    for (int i = 0; i < period_; ++i) r->expressions.push_back(InStep(*r, i));
+    return absl::OkStatus();
+  }
+
+  const Stage& StageOf(int64_t step, int i) const { return dag_.stage(computing_[first_ + step * period_ + i]); }
+
+  // Stage `i` of the body in step `step`, from its expression in the second step.
+  Expr InStep(const Recurrence& r, int i) {
+    const Stage &a = StageOf(1, i), &third = StageOf(2, i), &own = StageOf(0, i);
+    StepMatcher matcher(dag_, position_);
+    matcher.Match(a, third, period_, first_);
+    VarMap axes;
+    for (size_t d = 0; d < a.axes.size(); ++d) axes[a.axes[d].var.get()] = own.axes[d].var;
+    for (size_t d = 0; d < a.reduce_axes.size(); ++d) axes[a.reduce_axes[d].var.get()] = own.reduce_axes[d].var;
+    size_t load = 0;
+    const auto moved = [&](const Expr& e) -> Expr {
+      std::vector<Expr> indices = e->args;
+      const std::vector<int64_t>& moves = matcher.moves()[load++];
+      const int at = position_[e->buffer];
+      if (at < first_) {
+        for (size_t d = 0; d < indices.size(); ++d)
+          if (moves[d] != 0) indices[d] = Add(indices[d], Mul(Sub(r.step, IntImm(1)), IntImm(moves[d])));
+        return Load(e->buffer, e->dtype, std::move(indices));
+      }
+      if (at >= first_ + period_) return Load(computing_[at - period_], e->dtype, std::move(indices));
+      for (size_t c = 0; c < r.carried.size(); ++c)
+        if (r.carried[c].source == e->buffer)
+          return Load(Recurrence::BufferOf(static_cast<int>(c)), e->dtype, std::move(indices));
+      return e;
+    };
+    return Substitute(InOrder(a.body, moved), axes);
+  }
+
+  // Replaces the loads of an expression in the order in which StepMatcher meets them: a load's indices are not
+  // searched.
+  Expr InOrder(const Expr& e, const std::function<Expr(const Expr&)>& replace) const {
+    if (e->kind == ExprKind::kLoad) return replace(e);
+    std::vector<Expr> args;
+    for (const Expr& arg : e->args) args.push_back(InOrder(arg, replace));
+    return Rebuild(e, std::move(args));
+  }
+
+  absl::Status FindUnits(Recurrence* r) {
+    std::vector<int> all = r->start;
+    all.insert(all.end(), r->body.begin(), r->body.end());
+    for (int id : all) {
+      const Stage& stage = dag_.stage(id);
+      if (stage.axes.empty()) return Refused(stage, "it has no axes");
+      if (stage.axes.back().extent > 1) r->units = std::gcd(r->units, stage.axes.back().extent);
+    }
+    if (r->units < kLeastUnits) return absl::InvalidArgumentError("its stages have no units in common");
+    if (r->units > kMostUnits)
+      return absl::InvalidArgumentError(absl::StrCat("it has more than ", kMostUnits, " units"));
+    for (int id : all) {
+      const Stage& stage = dag_.stage(id);
+      if (r->RowsOf(stage) > kMostRows) return Refused(stage, absl::StrCat("it has more than ", kMostRows, " rows"));
+      if (stage.axes.back().extent <= r->units && stage.elements() * BytesOf(stage.dtype) > kMostStateBytes)
+        return Refused(stage, absl::StrCat("it has more than ", kMostStateBytes, " bytes"));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Refused(const Stage& stage, absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.name, ": ", why));
+  }
+
+  const Stage& StageIn(const Recurrence& r, int buffer) const {
+    const int carried = Recurrence::CarriedIn(buffer);
+    return dag_.stage(carried < 0 ? buffer : r.carried[carried].source);
+  }
+
+  absl::Status CheckAccesses(const Recurrence& r, const Stage& stage, const Expr& body) {
+    if (stage.reduces()) return CheckSum(r, stage, body);
+    Analyzer analyzer;
+    const Expr unit = MakeVar("unit");
+    analyzer.Bind(unit, r.units);
+    for (int64_t row = 0; row < r.RowsOf(stage); ++row)
+      for (int64_t group = 0; group < r.GroupsOf(stage); ++group) {
+        const Expr at = Substitute(body, AxesAt(r, stage, {row, group}, unit));
+        bool own = true;
+        Visit(at, [&](const ExprNode& e) {
+          if (e.kind != ExprKind::kLoad || (e.buffer >= 0 && dag_.stage(e.buffer).placeholder)) return;
+          own = own && OwnElement(r, StageIn(r, e.buffer), e.args, unit, analyzer).has_value();
+        });
+        if (!own) return Refused(stage, "it reads other units");
+      }
+    return absl::OkStatus();
+  }
+
+  // Sums read whole rows of units.
+  absl::Status CheckSum(const Recurrence& r, const Stage& stage, const Expr& body) {
+    if (stage.combiner != Combiner::kSum || stage.reduce_axes.size() != 1)
+      return Refused(stage, "it is no sum over one axis");
+    if (position_[&stage - dag_.stages().data()] < first_) return Refused(stage, "it is a sum in front of all steps");
+    bool reads_columns = false, reads_state = false;
+    const ExprNode* column = stage.axes.back().var.get();
+    Visit(body, [&](const ExprNode& e) {
+      if (e.kind != ExprKind::kLoad || (e.buffer >= 0 && dag_.stage(e.buffer).placeholder)) return;
+      reads_state = true;
+      for (const Expr& index : e.args) reads_columns = reads_columns || UsesVar(index, column);
+    });
+    if (reads_columns) return Refused(stage, "what it sums differs from unit to unit");
+    return reads_state ? absl::OkStatus() : Refused(stage, "it sums nothing that steps compute");
+  }
+
+  // The output stage with what follows the steps inlined into it.
+  Expr Output(int end) const {
+    Expr body = dag_.stage(computing_.back()).body;
+    for (int i = static_cast<int>(computing_.size()) - 2; i >= end; --i) {
+      const Stage& inlined = dag_.stage(computing_[i]);
+      body = Rewrite(body, [&](const Expr& e) {
+        if (e->kind != ExprKind::kLoad || e->buffer != computing_[i]) return e;
+        VarMap axes;
+        for (size_t d = 0; d < inlined.axes.size(); ++d) axes[inlined.axes[d].var.get()] = e->args[d];
+        return Substitute(inlined.body, axes);
+      });
+    }
+    return body;
+  }
+
+  absl::Status FindStores(Recurrence* r) {
+    const int end = first_ + static_cast<int>(r->steps) * period_;
+    const Stage& output = dag_.stage(computing_.back());
+    if (end == static_cast<int>(computing_.size())) {
+      for (int64_t row = 0; row < r->RowsOf(output); ++row)
+        for (int64_t group = 0; group < r->GroupsOf(output); ++group)
+          r->stores.push_back({r->body.back(), true, row, group, (row * r->GroupsOf(output) + group) * r->units, 0});
+      return r->IsUniform(output) ? Refused(output, "it has no units") : absl::OkStatus();
+    }
+    if (output.axes.empty() || output.axes.back().extent % r->units != 0)
+      return Refused(output, "it is not made of units");
+    const Expr body = Output(end);
+    for (size_t axis = 0; axis + 1 < output.axes.size(); ++axis)
+      if (FindStoresAlong(axis, body, r)) return absl::OkStatus();
+    return Refused(output, "it is not made of what the steps compute");
+  }
+
+  // The stores, if each position along an axis is one stage.
+  bool FindStoresAlong(size_t axis, const Expr& body, Recurrence* r) {
+    const Stage& output = dag_.stage(computing_.back());
+    Analyzer analyzer;
+    const Expr unit = MakeVar("unit");
+    analyzer.Bind(unit, r->units);
+    // By stage of the body, row and group: the offsets of all steps.
+    std::map<std::tuple<int, int64_t, int64_t>, std::map<int64_t, int64_t>> of_steps;
+    std::vector<Recurrence::Store> stores;
+    const Expr position = output.axes[axis].var;
+    for (int64_t p = 0; p < output.axes[axis].extent; ++p) {
+      const Expr at_position = Substitute(body, {{position.get(), IntImm(p)}});
+      for (int64_t row = 0; row < r->RowsOf(output); ++row) {
+        if (CoordinateOf(output, row, axis) != p) continue;
+        for (int64_t group = 0; group < r->GroupsOf(output); ++group) {
+          const Expr e = analyzer.Simplify(Substitute(at_position, AxesAt(*r, output, {row, group}, unit)));
+          if (e->kind != ExprKind::kLoad || position_[e->buffer] < 0) return false;
+          const Stage& from = dag_.stage(e->buffer);
+          const std::optional<RowAndGroup> own =
+              r->IsUniform(from) ? std::nullopt : OwnElement(*r, from, e->args, unit, analyzer);
+          if (!own) return false;
+          const int64_t offset = row * output.axes.back().extent + group * r->units;
+          const int at = position_[e->buffer] - first_;
+          if (at < 0)
+            stores.push_back({e->buffer, false, own->row, own->group, offset, 0});
+          else if (!of_steps[{at % period_, own->row, own->group}].emplace(at / period_, offset).second)
+            return false;
+        }
+      }
+    }
+    for (const auto& [what, offsets] : of_steps) {
+      const auto& [stage, row, group] = what;
+      Recurrence::Store store{r->body[stage], false, row, group, offsets.begin()->second, 0};
+      store.last = offsets.size() == 1 && offsets.begin()->first == r->steps - 1;
+      if (!store.last) {
+        if (static_cast<int64_t>(offsets.size()) != r->steps) return false;
+        store.step_stride = offsets.at(1) - offsets.at(0);
+        for (const auto& [step, offset] : offsets)
+          if (offset != store.offset + step * store.step_stride) return false;
+      }
+      stores.push_back(store);
+    }
+    r->stores = std::move(stores);
+    return true;
+  }
+
+  static int64_t CoordinateOf(const Stage& stage, int64_t row, size_t axis) {
+    int64_t inner = 1;
+    for (size_t d = axis + 1; d + 1 < stage.axes.size(); ++d) inner *= stage.axes[d].extent;
+    return row / inner % stage.axes[axis].extent;
+  }
+
+  const ComputeDag& dag_;
+  std::vector<int> computing_;  // stages that are no placeholders, in order
+  std::vector<int> position_;   // by stage: its number among them, or -1
+  int first_ = 0, period_ = 0;
+};
+
+}  // namespace
+
+VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, RowAndGroup at, const Expr& unit) {
+  VarMap axes;
+  const Expr first = IntImm(at.group * recurrence.units);
+  axes[stage.axes.back().var.get()] = recurrence.IsUniform(stage) ? IntImm(0) : Add(unit, first);
+  int64_t rest = at.row;
+  for (size_t d = stage.axes.size() - 1; d-- > 0;) {
+    axes[stage.axes[d].var.get()] = IntImm(rest % stage.axes[d].extent);
+    rest /= stage.axes[d].extent;
+  }
+  return axes;
+}
+
+std::optional<RowAndGroup> OwnElement(const Recurrence& recurrence, const Stage& stage, absl::Span<const Expr> indices,
+                                      const Expr& unit, Analyzer& analyzer) {
+  RowAndGroup at;
+  for (size_t d = 0; d + 1 < indices.size(); ++d) {
+    const Expr index = analyzer.Simplify(indices[d]);
+    if (index->kind != ExprKind::kIntImm) return std::nullopt;
+    at.row = at.row * stage.axes[d].extent + index->value;
+  }
+  const bool uniform = recurrence.IsUniform(stage);
+  const Expr first = analyzer.Simplify(uniform ? indices.back() : Sub(indices.back(), unit));
+  if (first->kind != ExprKind::kIntImm || first->value % recurrence.units != 0) return std::nullopt;
+  at.group = uniform ? 0 : first->value / recurrence.units;
+  return at;
+}
+
+absl::StatusOr<Recurrence> FindRecurrence(const ComputeDag& dag) { return RecurrenceFinder(dag).Find(); }
+
+}  // namespace diapason
