@@ -1,9 +1,9 @@
 #include "compiler/graph/subgraph_dag.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -55,13 +55,21 @@ class SubgraphBuilder {
   // same.
   absl::StatusOr<ComputeDag> Renumbered(const ComputeDag& dag, std::vector<int>& inputs) const {
     std::vector<int> number(dag.size(), -1), order;
-    std::function<void(int)> visit = [&](int stage) {
-      if (number[stage] >= 0) return;
-      for (int producer : dag.producers(stage)) visit(producer);
+    // Not by recursion: recurrences are thousands of stages deep.
+    std::vector<int> open(dag.outputs().rbegin(), dag.outputs().rend());
+    while (!open.empty()) {
+      const int stage = open.back();
+      const std::vector<int> producers = dag.producers(stage);
+      const auto next = std::find_if(producers.begin(), producers.end(), [&](int p) { return number[p] < 0; });
+      if (next != producers.end()) {
+        open.push_back(*next);
+        continue;
+      }
+      open.pop_back();
+      if (number[stage] >= 0) continue;
       number[stage] = static_cast<int>(order.size());
       order.push_back(stage);
-    };
-    for (int output : dag.outputs()) visit(output);
+    }
     std::vector<Stage> stages;
     for (int old : order) {
       stages.push_back(dag.stage(old));
@@ -106,23 +114,41 @@ class SubgraphBuilder {
     return stage;
   }
 
-  // The stage of a tensor, emitted once.
+  // A node whose inputs are emitted one after the other.
+  struct Open {
+    Node node;  // with its inputs in order
+    std::vector<int> stages{};
+  };
+
+  Open OpenNodeOf(int tensor) const {
+    Node node = network_.nodes[producer_.at(tensor)];
+    node.inputs = CanonicalInputs(node, *FindOperator(node.op));
+    return {std::move(node)};
+  }
+
+  // The stage of a tensor. What it is computed from is emitted once, depth first; not by recursion, since recurrences
+  // are thousands of nodes deep.
   int Emit(int tensor) {
-    const Node& node = network_.nodes[producer_.at(tensor)];
-    const Operator& op = *FindOperator(node.op);
-    Node canonical = node;
-    canonical.inputs = CanonicalInputs(node, op);
-    std::vector<int> stages;
-    for (size_t i = 0; i < canonical.inputs.size(); ++i) {
-      int input = canonical.inputs[i];
-      auto known = stage_.find(input);
-      if (known == stage_.end()) {
-        int stage = producer_.count(input) ? Emit(input) : EmitInput(input, node, i);
-        known = stage_.emplace(input, stage).first;
+    std::vector<Open> open;
+    open.push_back(OpenNodeOf(tensor));
+    for (;;) {
+      auto& [node, stages] = open.back();
+      if (stages.size() == node.inputs.size()) {
+        const int output = node.output, stage = FindOperator(node.op)->emit(builder_, ArgsOf(network_, node), stages);
+        stage_.emplace(output, stage);
+        open.pop_back();
+        if (open.empty()) return stage;
+        continue;
       }
+      const int input = node.inputs[stages.size()];
+      auto known = stage_.find(input);
+      if (known == stage_.end() && producer_.count(input) > 0) {
+        open.push_back(OpenNodeOf(input));
+        continue;
+      }
+      if (known == stage_.end()) known = stage_.emplace(input, EmitInput(input, node, stages.size())).first;
       stages.push_back(known->second);
     }
-    return op.emit(builder_, ArgsOf(network_, canonical), stages);
   }
 
   const Network& network_;

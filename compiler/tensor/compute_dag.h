@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -110,8 +111,9 @@ class DagBuilder {
   absl::StatusOr<ComputeDag> Build(std::vector<int> outputs);
 
  private:
-  std::string Unique(std::string name) const;
+  std::string Unique(std::string name);
   std::vector<Stage> stages_;
+  std::unordered_map<std::string, int> names_;  // and the last number behind each
 };
 
 // Arithmetic operations of one evaluation of an expression: those of floats, and those of type `dtype`. Indices of

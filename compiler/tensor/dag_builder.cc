@@ -62,16 +62,11 @@ absl::StatusOr<ComputeDag> DagBuilder::Build(std::vector<int> outputs) {
   return ComputeDag::Create(stages_, std::move(outputs));
 }
 
-std::string DagBuilder::Unique(std::string name) const {
-  auto taken = [&](const std::string& candidate) {
-    for (const Stage& stage : stages_)
-      if (stage.name == candidate) return true;
-    return false;
-  };
-  if (!taken(name)) return name;
-  for (int i = 1;; ++i) {
-    std::string candidate = name + "_" + std::to_string(i);
-    if (!taken(candidate)) return candidate;
+std::string DagBuilder::Unique(std::string name) {
+  if (names_.emplace(name, 0).second) return name;
+  for (;;) {
+    std::string candidate = name + "_" + std::to_string(++names_[name]);
+    if (names_.emplace(candidate, 0).second) return candidate;
   }
 }
 

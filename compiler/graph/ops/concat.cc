@@ -26,23 +26,35 @@ absl::StatusOr<TensorType> InferConcat(const OperatorArgs& args) {
   return out;
 }
 
+// Parts of more than that are chosen by halves: expressions are walked by recursion.
+constexpr size_t kMostInChain = 32;
+
+// Of parts [first, last): the one in which `at` lies. Each begins where `begins` says.
+Expr Selected(const Expr& at, const std::vector<Expr>& parts, const std::vector<int64_t>& begins, size_t first,
+              size_t last) {
+  if (last - first == 1) return parts[first];
+  const size_t middle = parts.size() <= kMostInChain ? first + 1 : first + (last - first) / 2;
+  return Select(Lt(at, IntImm(begins[middle])), Selected(at, parts, begins, first, middle),
+                Selected(at, parts, begins, middle, last));
+}
+
 int EmitConcat(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   int64_t axis = AxisOf(args, "axis", 0, args.output.shape.size());
   // Parts may be stages of different width inside a subgraph: all are widened then.
   bool same = true;
   for (int stage : stages) same = same && b.stage(stage).dtype == b.stage(stages[0]).dtype;
   return b.Compute("concat", args.output.shape, [&](const Vars& i) {
-    int64_t end = args.output.shape[axis];
-    Expr value;
-    for (size_t k = stages.size(); k-- > 0;) {
-      int64_t begin = end - args.inputs[k].shape[axis];
+    std::vector<Expr> parts;
+    std::vector<int64_t> begins;
+    int64_t begin = 0;
+    for (size_t k = 0; k < stages.size(); ++k) {
       Vars at = i;
       at[axis] = Sub(i[axis], IntImm(begin));
-      Expr part = same ? Raw(b, stages[k], at) : Wide(b, stages[k], at);
-      value = value ? Select(Lt(i[axis], IntImm(end)), part, value) : part;
-      end = begin;
+      parts.push_back(same ? Raw(b, stages[k], at) : Wide(b, stages[k], at));
+      begins.push_back(begin);
+      begin += args.inputs[k].shape[axis];
     }
-    return value;
+    return Selected(i[axis], parts, begins, 0, parts.size());
   });
 }
 
