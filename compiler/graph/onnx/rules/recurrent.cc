@@ -1,5 +1,6 @@
-// Recurrent networks, unrolled: the product with the input is one for all steps, and each step is the same small graph,
-// so that the partition makes one task of all of them.
+// Recurrent networks, unrolled: the product with the input is one for all steps, and each step is the same small graph
+// that reads the same constants, so that the partition makes one task of all of them, or one kernel
+// (compiler/graph/recurrent_nodes.h). The first step has no product where the initial state is zero.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -21,6 +22,9 @@ using Ints = Composer::Ints;
 
 // Steps of all directions together that are unrolled; more would make networks that take minutes to build.
 constexpr int64_t kMostCells = 4096;
+// From so many steps on, the final states are further rows behind the outputs of all steps. All steps may be one kernel
+// then, since it has one result; the outputs are copied if they are given out.
+constexpr int64_t kStepsWithStates = 8;
 
 struct Activation {
   std::string name;
@@ -85,12 +89,14 @@ struct Quantisation {
   ImportValue scale, zero;
 };
 
-// One direction of one layer: the parameters of its gates.
+// One direction of one layer: the parameters of its gates, as its steps read them.
 struct Direction {
-  ImportValue w, r;      // gates*hidden x inputs, gates*hidden x hidden
-  ImportValue wb, rb;    // gates*hidden, or null
-  ImportValue h, state;  // batch x hidden
-  ImportValue peephole;  // 3*hidden, or null
+  ImportValue w, r;                   // inputs or hidden x gates*hidden
+  ImportValue last_r;                 // GRU: that of the last gate, hidden x hidden, if `r` has the others alone
+  ImportValue wb, rb;                 // gates*hidden, or null
+  ImportValue late_bias;              // of `rb`: what is not added to the input's product, or null
+  ImportValue h, state;               // batch x hidden; null where they are zero
+  std::vector<ImportValue> peephole;  // of i, o and f, or none
   Quantisation of_w, of_r;
 };
 
@@ -98,7 +104,8 @@ ImportValue Gate(Composer& c, const ImportValue& x, const Cell& cell, int64_t ga
   return c.Slice(x, -1, gate * cell.hidden, (gate + 1) * cell.hidden);
 }
 
-// What a step hands to the next one: the output and, for LSTM, the cell's state.
+// What a step hands to the next one: the output and, for LSTM, the cell's state. Null in front of the first step where
+// they are zero.
 struct CellState {
   ImportValue h, state;
 };
@@ -107,51 +114,57 @@ struct CellState {
 using CellStep =
     std::function<void(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s)>;
 
-ImportValue TransposedProduct(Composer& c, const ImportValue& x, const ImportValue& w) {
-  return c.Matmul(x, c.Transpose(w, {1, 0}));
+ImportValue ProductWith(Composer& c, const ImportValue& x, const ImportValue& w, const Quantisation& of_w) {
+  return of_w.scale ? DynamicProduct(c, x, w, of_w.scale, of_w.zero) : c.Matmul(x, w);
 }
 
-ImportValue ProductWith(Composer& c, const ImportValue& x, const ImportValue& w, const Quantisation& of_w) {
-  return of_w.scale ? DynamicProduct(c, x, w, of_w.scale, of_w.zero) : TransposedProduct(c, x, w);
+// A null operand is zero.
+ImportValue SumOfTerms(Composer& c, const ImportValue& a, const ImportValue& b) {
+  return a && b ? c.Add(a, b) : a ? a : b;
 }
 
 void RnnStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
-  s.h = Activated(c, cell, 0, c.Add(TransposedProduct(c, s.h, d.r), x));
+  s.h = Activated(c, cell, 0, s.h ? c.Add(c.Matmul(s.h, d.r), x) : x);
 }
 
 // Gates in the order z r h.
 void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
   ImportValue& h = s.h;
-  int64_t hidden = cell.hidden;
-  ImportValue zr = c.Add(TransposedProduct(c, h, c.Slice(d.r, 0, 0, 2 * hidden)), c.Slice(x, -1, 0, 2 * hidden));
-  ImportValue z = Activated(c, cell, 0, Gate(c, zr, cell, 0)), r = Activated(c, cell, 0, Gate(c, zr, cell, 1));
-  ImportValue rh = c.Slice(d.r, 0, 2 * hidden, 3 * hidden), own = Gate(c, x, cell, 2), candidate;
-  ImportValue bias = d.rb ? Gate(c, d.rb, cell, 2) : nullptr;
+  const int64_t hidden = cell.hidden;
+  const ImportValue product = h ? c.Matmul(h, d.r) : nullptr;
+  ImportValue zr = c.Slice(x, -1, 0, 2 * hidden);
+  if (product) zr = c.Add(cell.linear_before_reset ? c.Slice(product, -1, 0, 2 * hidden) : product, zr);
+  const ImportValue z = Activated(c, cell, 0, Gate(c, zr, cell, 0)), own = Gate(c, x, cell, 2);
+  const auto reset = [&](const ImportValue& value) {
+    return value ? c.Mul(Activated(c, cell, 0, Gate(c, zr, cell, 1)), value) : nullptr;
+  };
+  ImportValue seen;
   if (cell.linear_before_reset) {
-    ImportValue product = TransposedProduct(c, h, rh);
-    if (bias) product = c.Add(product, bias);
-    candidate = c.Add(c.Mul(r, product), own);
-  } else {
-    candidate = c.Add(TransposedProduct(c, c.Mul(r, h), rh), own);
-    if (bias) candidate = c.Add(candidate, bias);
+    seen = reset(SumOfTerms(c, product ? Gate(c, product, cell, 2) : nullptr, d.late_bias));
+  } else if (h) {
+    seen = c.Matmul(reset(h), d.last_r);
   }
-  candidate = Activated(c, cell, 1, candidate);
-  h = c.Add(c.Mul(c.Sub(c.Scalar(1, z), z), candidate), c.Mul(z, h));
+  const ImportValue candidate = Activated(c, cell, 1, SumOfTerms(c, seen, own));
+  h = SumOfTerms(c, c.Mul(c.Sub(c.Scalar(1, z), z), candidate), h ? c.Mul(z, h) : nullptr);
 }
 
 // Gates in the order i o f c.
 void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
   auto& [h, state] = s;
-  ImportValue gates = c.Add(ProductWith(c, h, d.r, d.of_r), x);
+  const ImportValue gates = h ? c.Add(ProductWith(c, h, d.r, d.of_r), x) : x;
   auto gate = [&](int64_t which, int64_t peephole, const ImportValue& seen) {
     ImportValue y = Gate(c, gates, cell, which);
-    if (d.peephole) y = c.Add(y, c.Mul(Gate(c, d.peephole, cell, peephole), seen));
+    if (!d.peephole.empty() && seen) y = c.Add(y, c.Mul(d.peephole[peephole], seen));
     return Activated(c, cell, 0, y);
   };
-  ImportValue i = gate(0, 0, state);
-  ImportValue f = cell.input_forget ? c.Sub(c.Scalar(1, i), i) : gate(2, 2, state);
-  ImportValue candidate = Activated(c, cell, 1, Gate(c, gates, cell, 3));
-  state = c.Add(c.Mul(f, state), c.Mul(i, candidate));
+  const ImportValue i = gate(0, 0, state);
+  const ImportValue candidate = Activated(c, cell, 1, Gate(c, gates, cell, 3));
+  ImportValue next = c.Mul(i, candidate);
+  if (state) {
+    const ImportValue f = cell.input_forget ? c.Sub(c.Scalar(1, i), i) : gate(2, 2, state);
+    next = c.Add(c.Mul(f, state), next);
+  }
+  state = next;
   ImportValue o = gate(1, 1, state);
   ImportValue out = cell.activations[2].name == "tanh" && cell.clip == 0
                         ? c.Op("tanh", {state})
@@ -164,7 +177,7 @@ struct Kind {
   std::vector<std::string> activations;
   CellStep step;
   bool has_state = false;
-  int64_t late_biases = 0;  // of so many last gates the recurrent bias is not added to the input's product
+  bool reset_gate = false;  // of what the last state gives to the last gate
   bool quantised = false;   // weights are integers, turned, with scales and zero points in inputs 8 to 11
 };
 
@@ -224,21 +237,31 @@ class Unrolled {
                                                      " do not fit ", cell_.inputs, " inputs, ", cell_.hidden,
                                                      " hidden units and ", directions_, " directions"));
     }
+    if (cell_.steps < 1) return absl::InvalidArgumentError("a sequence has no step");
     if (cell_.steps * directions_ > kMostCells) {
       return absl::InvalidArgumentError(absl::StrCat("it has ", cell_.steps * directions_, " steps, but at most ",
                                                      kMostCells, " are unrolled: shorten the sequence"));
     }
     ASSIGN_OR_RETURN(activations_, ActivationsOf(node_, kind_.activations, directions_));
-    if (node_.HasInput(4)) lengths_ = c_.Cast(c_.Input(4), DType::kInt64);
+    if (node_.HasInput(4)) runs_ = RunningSequences();
     return c_.status();
   }
+
+  // steps x batch x 1: whether a sequence has not ended.
+  ImportValue RunningSequences() {
+    Array numbers(DType::kInt64, {cell_.steps, 1, 1});
+    for (int64_t t = 0; t < cell_.steps; ++t) numbers.set_int(t, t);
+    const ImportValue lengths = c_.Cast(c_.Input(4), DType::kInt64);
+    return c_.Op("less", {c_.Constant(std::move(numbers)), c_.Reshape(lengths, {1, cell_.batch, 1})});
+  }
+
+  // Row t of a tensor of all steps.
+  ImportValue RowOf(const ImportValue& all, int64_t t) { return c_.Squeeze(c_.Slice(all, 0, t, t + 1), {0}); }
 
   ImportValue OfDirection(int input, int64_t d) { return c_.Squeeze(c_.Slice(c_.Input(input), 0, d, d + 1), {0}); }
 
   ImportValue InitialState(int input, int64_t d) {
-    if (!node_.HasInput(input)) {
-      return c_.Constant(Array(x_->type.dtype, {cell_.batch, cell_.hidden}));
-    }
+    if (!node_.HasInput(input)) return nullptr;
     if (!layout_) return OfDirection(input, d);
     return c_.Squeeze(c_.Slice(c_.Input(input), 1, d, d + 1), {1});
   }
@@ -260,21 +283,32 @@ class Unrolled {
     Direction result;
     result.w = OfDirection(1, d);
     result.r = OfDirection(2, d);
-    if (kind_.quantised) {
+    if (!kind_.quantised) {
+      result.w = c_.Transpose(result.w, {1, 0});
+      result.r = c_.Transpose(result.r, {1, 0});
+    } else {
       result.of_w = {ParameterOf(8, d), ParameterOf(9, d)};
       result.of_r = {ParameterOf(10, d), ParameterOf(11, d)};
       if (!result.of_w.scale || !result.of_r.scale)
         c_.Fail(absl::InvalidArgumentError("the scales of the weights (inputs 8 and 10) are missing"));
     }
+    const int64_t hidden = cell_.hidden, n = kind_.gates * hidden;
     if (node_.HasInput(3)) {
       ImportValue both = OfDirection(3, d);
-      int64_t n = kind_.gates * cell_.hidden;
       result.wb = c_.Slice(both, 0, 0, n);
       result.rb = c_.Slice(both, 0, n, 2 * n);
+      if (kind_.reset_gate && cell_.linear_before_reset) result.late_bias = c_.Slice(result.rb, 0, n - hidden, n);
+    }
+    if (kind_.reset_gate && !cell_.linear_before_reset) {
+      result.last_r = c_.Slice(result.r, 1, n - hidden, n);
+      result.r = c_.Slice(result.r, 1, 0, n - hidden);
     }
     result.h = InitialState(5, d);
     if (kind_.has_state) result.state = InitialState(6, d);
-    if (kind_.has_state && node_.HasInput(7)) result.peephole = OfDirection(7, d);
+    if (kind_.has_state && node_.HasInput(7)) {
+      const ImportValue all = OfDirection(7, d);
+      for (int64_t gate = 0; gate < 3; ++gate) result.peephole.push_back(Gate(c_, all, cell_, gate));
+    }
     return result;
   }
 
@@ -283,10 +317,10 @@ class Unrolled {
     ImportValue product = ProductWith(c_, c_.Reshape(x_, {-1, cell_.inputs}), d.w, d.of_w);
     if (!d.wb) return c_.Reshape(product, {cell_.steps, cell_.batch, -1});
     ImportValue bias = d.wb;
-    int64_t early = (kind_.gates - kind_.late_biases) * cell_.hidden, all = kind_.gates * cell_.hidden;
     ImportValue rb = d.rb;
-    if (kind_.late_biases > 0) {
-      rb = c_.Concat({c_.Slice(rb, 0, 0, early), c_.Constant(Array(rb->type.dtype, {all - early}))}, 0);
+    if (d.late_bias) {
+      const int64_t early = (kind_.gates - 1) * cell_.hidden;
+      rb = c_.Concat({c_.Slice(rb, 0, 0, early), c_.Constant(Array(rb->type.dtype, {cell_.hidden}))}, 0);
     }
     bias = c_.Add(bias, rb);
     return c_.Reshape(c_.Add(product, bias), {cell_.steps, cell_.batch, -1});
@@ -298,23 +332,49 @@ class Unrolled {
     std::vector<ImportValue> outputs(cell.steps);
     for (int64_t k = 0; k < cell.steps && c_.ok(); ++k) {
       int64_t t = reverse ? cell.steps - 1 - k : k;
-      const ImportValue x = c_.Squeeze(c_.Slice(products, 0, t, t + 1), {0});
       CellState next = last;
-      kind_.step(c_, cell, d, x, next);
+      kind_.step(c_, cell, d, RowOf(products, t), next);
       ImportValue out = next.h;
-      if (lengths_) {  // sequences that have ended keep their state, and their outputs are zeros
-        ImportValue runs = c_.Op("less", {c_.Scalar(static_cast<double>(t), lengths_), lengths_});
-        runs = c_.Reshape(runs, {cell.batch, 1});
-        out = c_.Op("where", {runs, next.h, c_.Scalar(0, next.h)});
-        next.h = c_.Op("where", {runs, next.h, last.h});
-        if (last.state) next.state = c_.Op("where", {runs, next.state, last.state});
+      if (runs_) {  // sequences that have ended keep their state, and their outputs are zeros
+        const ImportValue runs = RowOf(runs_, t);
+        const auto kept = [&](const ImportValue& value, const ImportValue& otherwise) {
+          return c_.Op("where", {runs, value, otherwise ? otherwise : c_.Scalar(0, value)});
+        };
+        out = kept(next.h, nullptr);
+        next.h = last.h ? kept(next.h, last.h) : out;
+        if (next.state) next.state = kept(next.state, last.state);
       }
       outputs[t] = c_.Unsqueeze(out, {0});
       last = next;
     }
-    y_.push_back(c_.ok() ? c_.Concat(outputs, 0) : last.h);
-    last_h_.push_back(c_.Unsqueeze(last.h, {0}));
-    if (last.state) last_state_.push_back(c_.Unsqueeze(last.state, {0}));
+    if (c_.ok()) Collect(std::move(outputs), last, reverse);
+  }
+
+  // What is read of one direction, where it can be in one tensor.
+  void Collect(std::vector<ImportValue> outputs, const CellState& last, bool reverse) {
+    const bool all = node_.IsRead(0), h = node_.IsRead(1), state = kind_.has_state && node_.IsRead(2);
+    const bool may_join = cell_.steps >= kStepsWithStates;
+    std::vector<ImportValue> rows;
+    if (all) rows = std::move(outputs);
+    const auto add_row = [&](const ImportValue& value) {
+      rows.push_back(c_.Unsqueeze(value, {0}));
+      return static_cast<int64_t>(rows.size()) - 1;
+    };
+    int64_t row_of_h = -1, row_of_state = -1;
+    if (h && all && !runs_) {
+      row_of_h = reverse ? 0 : cell_.steps - 1;
+    } else if (h && may_join && (all || state)) {
+      row_of_h = add_row(last.h);
+    }
+    if (state && may_join && (all || h)) row_of_state = add_row(last.state);
+    const ImportValue joined = rows.empty() ? nullptr : c_.Concat(rows, 0);
+    const auto row_or = [&](int64_t row, const ImportValue& value) {
+      return row < 0 ? c_.Unsqueeze(value, {0}) : c_.Slice(joined, 0, row, row + 1);
+    };
+    const bool more = static_cast<int64_t>(rows.size()) > cell_.steps;
+    if (all) y_.push_back(more ? c_.Slice(joined, 0, 0, cell_.steps) : joined);
+    if (h) last_h_.push_back(row_or(row_of_h, last.h));
+    if (state) last_state_.push_back(row_or(row_of_state, last.state));
   }
 
   absl::Status SetResults() {
@@ -337,7 +397,8 @@ class Unrolled {
   const Kind& kind_;
   Composer c_;
   Cell cell_;
-  ImportValue x_, w_, r_, lengths_;
+  ImportValue x_, w_, r_;
+  ImportValue runs_;  // RunningSequences; null: all have all steps
   bool layout_ = false;
   std::string direction_;
   int64_t directions_ = 1;
@@ -346,14 +407,14 @@ class Unrolled {
 };
 
 absl::Status Rnn(NodeImporter& node) { return Unrolled(node, {1, {"Tanh"}, RnnStep}).Import(); }
-absl::Status Gru(NodeImporter& node) { return Unrolled(node, {3, {"Sigmoid", "Tanh"}, GruStep, false, 1}).Import(); }
+absl::Status Gru(NodeImporter& node) { return Unrolled(node, {3, {"Sigmoid", "Tanh"}, GruStep, false, true}).Import(); }
 absl::Status Lstm(NodeImporter& node) {
   return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true}).Import();
 }
 // The input of all steps is quantised by one range, the hidden units of each step by their own, as ONNX Runtime does
 // it.
 absl::Status DynamicQuantizeLstm(NodeImporter& node) {
-  return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true, 0, true}).Import();
+  return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true, false, true}).Import();
 }
 
 }  // namespace
