@@ -27,7 +27,7 @@ template <typename Map>
 absl::StatusOr<FusionModes> ModesFromProto(const Map& message) {
   FusionModes modes;
   for (const auto& [node, mode] : message) {
-    if (node < 0 || mode > static_cast<uint32_t>(FusionMode::kInProduct))
+    if (node < 0 || mode > static_cast<uint32_t>(FusionMode::kRecurrence))
       return Damaged("an unknown fusion alternative");
     modes[node] = static_cast<FusionMode>(mode);
   }

@@ -39,6 +39,7 @@ struct Region {
   int node = -1;
   std::vector<Change> changes;
   std::set<int> nodes;
+  bool recurrence = false;  // what meets it and is none is left out
 };
 
 std::string NameOfOption(const Network& network, const FusionOption& option) {
@@ -50,6 +51,7 @@ std::string NameOfOption(const Network& network, const FusionOption& option) {
     case FusionMode::kApart: return absl::StrCat(op, " apart");
     case FusionMode::kShorterBranch: return absl::StrCat(op, " in the shorter branch");
     case FusionMode::kInProduct: return absl::StrCat(op, " in the product");
+    case FusionMode::kRecurrence: return "recurrence in one kernel";
   }
   return "default";
 }
@@ -60,7 +62,7 @@ class ChoicePointFinder {
 
   absl::StatusOr<FusionChoices> Find() {
     fusion_.default_modes = DefaultFusion(facts_);
-    ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(network_, fusion_.default_modes));
+    ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes));
     default_.emplace(facts_, fusion_.default_modes);
     FindRegions();
     fusion_.groupings = default_->groupings();
@@ -91,9 +93,15 @@ class ChoicePointFinder {
     return changes;
   }
 
+  std::vector<FusionOption> OptionsOf(bool recurrences) const {
+    std::vector<FusionOption> options;
+    for (const FusionOption& option : default_->base().options)
+      if ((option.other == FusionMode::kRecurrence) == recurrences) options.push_back(option);
+    return options;
+  }
+
   // What each option changes, those tried together that are apart.
-  std::vector<Change> ChangesOfOptions() {
-    const std::vector<FusionOption>& options = default_->base().options;
+  std::vector<Change> ChangesOf(const std::vector<FusionOption>& options) {
     std::vector<size_t> order(options.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return options[a].node < options[b].node; });
@@ -119,15 +127,28 @@ class ChoicePointFinder {
     return nodes;
   }
 
+  // Options inside of recurrences are not tried: there would be some in each step.
   void FindRegions() {
+    std::vector<FusionOption> options = OptionsOf(true);
+    InsertRegions(options, true);
+    std::set<int> inside;
+    for (const Region& region : regions_) inside.insert(region.nodes.begin(), region.nodes.end());
+    options = OptionsOf(false);
+    std::erase_if(options, [&](const FusionOption& option) { return inside.contains(option.node); });
+    InsertRegions(options, false);
+    regions_.sort([](const Region& a, const Region& b) { return a.node < b.node; });
+  }
+
+  void InsertRegions(const std::vector<FusionOption>& options, bool recurrences) {
     std::map<int, Region> by_node;
-    std::vector<Change> changes = ChangesOfOptions();
+    std::vector<Change> changes = ChangesOf(options);
     for (size_t f = 0; f < changes.size(); ++f) {
-      const FusionOption& option = default_->base().options[f];
+      const FusionOption& option = options[f];
       Change& change = changes[f];
       if (change.added.empty()) continue;
       Region& region = by_node[option.node];
       region.node = option.node;
+      region.recurrence = recurrences;
       region.changes.push_back(std::move(change));
     }
     std::vector<Region> regions;
@@ -136,7 +157,6 @@ class ChoicePointFinder {
       regions.push_back(std::move(region));
     }
     while (!regions.empty()) regions = InsertApart(std::move(regions));
-    regions_.sort([](const Region& a, const Region& b) { return a.node < b.node; });
   }
 
   // Inserts regions. Those that meet become one, of the changes of both. Merging groups the whole network, so that all
@@ -155,7 +175,8 @@ class ChoicePointFinder {
       } else if (met == regions_.end()) {
         regions_.push_back(std::move(region));
         for (int n : regions_.back().nodes) region_of_[n] = std::prev(regions_.end());
-      } else if ((met->changes.size() + 1) * (region.changes.size() + 1) <= kMaxAlternatives) {
+      } else if (met->recurrence == region.recurrence &&
+                 (met->changes.size() + 1) * (region.changes.size() + 1) <= kMaxAlternatives) {
         for (int n : met->nodes) region_of_.erase(n);
         busy.insert(met->nodes.begin(), met->nodes.end());
         busy.insert(region.nodes.begin(), region.nodes.end());
@@ -185,7 +206,7 @@ class ChoicePointFinder {
     std::vector<std::vector<size_t>> pairs_of;  // of each choice
     for (size_t p = 0; p < pairs.size(); ++p) {
       const auto& [a, b] = pairs[p];
-      merged.push_back({a.node, a.changes, {}});
+      merged.push_back({a.node, a.changes, {}, a.recurrence});
       merged.back().changes.insert(merged.back().changes.end(), b.changes.begin(), b.changes.end());
       size_t batch = 0;
       for (const Change& of_a : a.changes)
@@ -302,7 +323,7 @@ absl::StatusOr<Partition> PartitionAs(const Network& network, const FusionChoice
   FusionModes modes = fusion.default_modes;
   for (size_t b = 0; b < chosen.size(); ++b)
     for (const auto& [node, mode] : fusion.choice_points[b].alternatives[chosen[b]].modes) modes[node] = mode;
-  return PartitionByModes(network, modes);
+  return PartitionByModes(GroupingFacts(network), modes);
 }
 
 }  // namespace diapason

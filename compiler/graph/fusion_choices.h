@@ -2,7 +2,8 @@
 //
 // A choice point is a place where it matters: a residual addition in the epilogue of one branch, of the
 // other, or in a kernel of its own; element-wise operators computed wherever a convolution reads them, or once; a
-// concatenation in place or by a kernel. Each has alternatives, the first of which is the default. The tasks
+// concatenation in place or by a kernel; a recurrence step by step or in one kernel, beside which no other option that
+// meets it is offered. Each has alternatives, the first of which is the default. The tasks
 // of all alternatives are measured like any other, and a build takes at each choice point the alternative whose tasks
 // take least time together.
 #pragma once
@@ -56,8 +57,8 @@ std::vector<int> AlternativesThatMayWin(const ChoicePoint& point);
 absl::StatusOr<Partition> PartitionAs(const Network& network, const FusionChoices& fusion,
                                       const std::vector<int>& chosen);
 
-// The partition of a network whose nodes are grouped as `modes` say. For compiler/graph.
-absl::StatusOr<Partition> PartitionByModes(const Network& network, const FusionModes& modes);
+// The partition of the network of `facts` whose nodes are grouped as `modes` say. For compiler/graph.
+absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes);
 
 // By choice point: the index of the alternative whose tasks take least time together. `seconds` has the time of each
 // task, 0 where it is not known. Considered are alternatives with `able(alternative)` whose tasks all have a time; the

@@ -20,6 +20,7 @@ class Grouper {
   Grouper(const GroupingFacts& facts, const FusionModes& modes) : facts_(facts), table_(facts, modes) {}
 
   Grouping Run() {
+    OpenRecurrences();
     for (int n = 0; n < static_cast<int>(facts_.network.nodes.size()); ++n) Add(n);
     rows_.JoinProducts();
     producers_.AbsorbAll();
@@ -28,10 +29,19 @@ class Grouper {
   }
 
  private:
+  // Before all other rules, which leave these groups alone.
+  void OpenRecurrences() {
+    for (const RecurrentNodes& recurrence : facts_.recurrences) {
+      const int result = recurrence.nodes.back();
+      table_.AddOption(result, FusionMode::kRecurrence);
+      if (table_.ModeOf(result) == FusionMode::kRecurrence) table_.OpenRecurrence(recurrence.nodes);
+    }
+  }
+
   void Add(int n) {
     const Node& node = facts_.network.nodes[n];
+    if (table_.group_of(n) >= 0) return;  // joined with an earlier node, or in a recurrence
     if (facts_.view[n]) return table_.AddView(n);
-    if (table_.group_of(n) >= 0) return;  // joined with an earlier node
     if (node.op == "concat" && concats_.PutInPlace(n)) return;
     const bool elementwise = facts_.IsElementwise(n);
     if (elementwise && epilogues_.JoinDiamond(node)) return;
@@ -62,6 +72,7 @@ GroupingFacts::GroupingFacts(const Network& network)
       if (producer[input] >= 0) depth[n] = std::max(depth[n], depth[producer[input]]);
     depth[n] += op.kind == OperatorKind::kAnchor;
   }
+  recurrences = FindRecurrentNodes(*this);
 }
 
 int GroupingFacts::OnlyReader(int node) const {

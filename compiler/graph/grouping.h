@@ -8,6 +8,7 @@
 
 #include "compiler/graph/network.h"
 #include "compiler/graph/operator.h"
+#include "compiler/graph/recurrent_nodes.h"
 #include "compiler/tensor/output_place.h"
 
 namespace diapason {
@@ -17,9 +18,10 @@ struct Group {
   std::vector<int> nodes;  // ascending; none: a copy of the tensor `copied`
   int anchor = -1;         // node, or -1
   int copied = -1;
-  int order = 0;      // groups in this order are in an order of execution
-  int output = -1;    // tensor that it writes: that of the last node, or one that this is a part of
-  OutputPlace place;  // in which case: where
+  int order = 0;            // groups in this order are in an order of execution
+  int output = -1;          // tensor that it writes: that of the last node, or one that this is a part of
+  OutputPlace place;        // in which case: where
+  bool recurrence = false;  // the nodes are RecurrentNodes: several products, and no anchor
   bool operator==(const Group&) const = default;
 };
 
@@ -32,6 +34,7 @@ enum class FusionMode : uint8_t {
              // reader; a product is no attention with the softmax and the product in front of it
   kShorterBranch,  // an element-wise node joins the anchor that ranks second (epilogue_fusion.h)
   kInProduct,      // reductions of one row (a normalization) are made again where a product reads the row
+  kRecurrence,     // the result of a recurrence: one kernel for all its steps. The last mode
 };
 using FusionModes = std::map<int, FusionMode>;  // by node
 
@@ -64,6 +67,7 @@ struct GroupingFacts {
   std::vector<OperatorKind> kind;
   std::vector<bool> view;  // needs no kernel
   std::vector<int> depth;  // anchors on the longest path to it, itself included
+  std::vector<RecurrentNodes> recurrences;
 };
 
 // kDefault for a concatenation is kKernel.

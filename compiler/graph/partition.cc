@@ -48,14 +48,16 @@ absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group) 
 }
 
 std::string NameOf(const Network& network, const Group& group) {
+  if (group.recurrence) return RecurrenceName(network, group.nodes.back());
   if (!group.nodes.empty()) return TaskName(network, group.nodes, group.anchor);
   return CopyName(network, group.copied);
 }
 
-absl::StatusOr<Partition> PartitionByModes(const Network& network, const FusionModes& modes) {
+absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes) {
+  const Network& network = facts.network;
   Partition partition;
   TaskTable table(&partition.tasks);
-  Grouping grouping = GroupNodes(GroupingFacts(network), modes);
+  Grouping grouping = GroupNodes(facts, modes);
   for (const Group& group : grouping.groups) {
     ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group));
     table.Assign(subgraph, NameOf(network, group));
@@ -68,7 +70,8 @@ absl::StatusOr<Partition> PartitionByModes(const Network& network, const FusionM
 }
 
 absl::StatusOr<Partition> PartitionNetwork(const Network& network) {
-  return PartitionByModes(network, DefaultFusion(GroupingFacts(network)));
+  const GroupingFacts facts(network);
+  return PartitionByModes(facts, DefaultFusion(facts));
 }
 
 }  // namespace diapason

@@ -122,6 +122,11 @@ std::string TaskName(const Network& network, const std::vector<int>& nodes, int 
   return name;
 }
 
+std::string RecurrenceName(const Network& network, int result) {
+  const TensorType& type = network.tensors[network.nodes[result].output].type;
+  return absl::StrCat("recurrence_", ShapeText(type.shape), TypeEnding(type.dtype));
+}
+
 std::string CopyName(const Network& network, int tensor) {
   const TensorType& type = network.tensors[tensor].type;
   return absl::StrCat("copy_", ShapeText(type.shape), TypeEnding(type.dtype));

@@ -14,6 +14,9 @@ namespace diapason {
 // Narrow floats are named, float32 is not.
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor);
 
+// Of a whole recurrence with that node as its result: "recurrence_32x1x128", its shape.
+std::string RecurrenceName(const Network& network, int result);
+
 // Of a copy of a tensor: "copy_56x56x64".
 std::string CopyName(const Network& network, int tensor);
 

@@ -45,7 +45,7 @@ int EpilogueFusion::GroupFor(int n) {
     if (from < 0 || table_.group_of(from) < 0 || facts.OnlyReader(from) < 0) continue;
     if (facts.network.tensors[input].type.shape != facts.network.tensors[node.output].type.shape) continue;
     int group = table_.group_of(from);
-    if (group == best || group == second) continue;
+    if (group == best || group == second || table_.group(group).recurrence) continue;
     if (best < 0 || RankOf(table_, group) > RankOf(table_, best)) std::swap(best, group);
     if (group >= 0 && (second < 0 || RankOf(table_, group) > RankOf(table_, second))) second = group;
   }

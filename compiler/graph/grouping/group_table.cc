@@ -34,8 +34,8 @@ int GroupTable::OwnerOf(int tensor) const {
 
 int GroupTable::GroupThatEndsIn(int tensor) const {
   const int from = facts_.producer[tensor];
-  if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from) return -1;
-  return group_of_[from];
+  const int group = from < 0 ? -1 : group_of_[from];
+  return group < 0 || groups_[group].recurrence || groups_[group].nodes.back() != from ? -1 : group;
 }
 
 int GroupTable::GroupReadOnlyBy(int tensor, const std::function<bool(int)>& reads) const {
@@ -85,6 +85,13 @@ int GroupTable::Open(int node) {
   groups_.back().nodes = {node};
   if (facts_.IsAnchor(node)) groups_.back().anchor = node;
   return group_of_[node] = size() - 1;
+}
+
+void GroupTable::OpenRecurrence(const std::vector<int>& nodes) {
+  for (int n : nodes) group_of_[n] = size();
+  groups_.push_back({});
+  groups_.back().nodes = nodes;
+  groups_.back().recurrence = true;
 }
 
 bool GroupTable::Append(int group, const std::vector<int>& nodes) {

@@ -37,7 +37,7 @@ class GroupTable {
   int group_of(int node) const { return group_of_[node]; }
   const Group& group(int g) const { return groups_[g]; }
   int size() const { return static_cast<int>(groups_.size()); }
-  // The group whose last node makes a tensor, or -1.
+  // The group whose last node makes a tensor, or -1. Not that of a recurrence.
   int GroupThatEndsIn(int tensor) const;
   // The same if the network does not give out the tensor and all its readers fulfil `reads`.
   int GroupReadOnlyBy(int tensor, const std::function<bool(int)>& reads) const;
@@ -52,6 +52,8 @@ class GroupTable {
 
   // A new group of one node; its index.
   int Open(int node);
+  // A new group of a whole recurrence, however large. It takes no more nodes, and no kernel computes it again.
+  void OpenRecurrence(const std::vector<int>& nodes);
   // Appends nodes to a group. False, and nothing has changed, if there are none or the group may not hold them.
   bool Append(int group, const std::vector<int>& nodes);
   // Gives the nodes of group `from` to group `to`; `from` is empty then. REQUIRES: `to` may hold them.

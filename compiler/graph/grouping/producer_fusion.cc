@@ -109,11 +109,12 @@ bool ProducerFusion::IsComputedAgainIn(const Group& producer, const Group& reade
 void ProducerFusion::AbsorbAll() {
   for (int g = table_.size() - 1; g >= 0; --g) {  // backwards, so that chains are absorbed whole
     const Group& producer = table_.group(g);
-    if (producer.anchor >= 0 || producer.nodes.empty()) continue;
+    if (producer.anchor >= 0 || producer.recurrence || producer.nodes.empty()) continue;
     int reader = ReaderOf(producer);
     const std::vector<int> views = ViewsInFrontOfAttention(&reader);
     if (reader < 0 || table_.group_of(reader) < 0 || !MayAbsorb(producer, reader)) continue;
     const int into = table_.group_of(reader), last = producer.nodes.back();
+    if (table_.group(into).recurrence) continue;
     if (!table_.MayHold(producer.nodes, table_.group(into).nodes)) continue;
     if (IsComputedAgainIn(producer, table_.group(into))) table_.AddOption(last, FusionMode::kApart);
     if (table_.ModeOf(last) == FusionMode::kApart) continue;
