@@ -4,6 +4,10 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "base/check.h"
 #include "compiler/codegen/compile.h"
@@ -122,17 +126,26 @@ class ReferencePrinter {
  public:
   ReferencePrinter(const ComputeDag& dag, TargetKind kind) : dag_(dag), kind_(kind) {}
 
+  // Stages that differ in the tensors that they read and write alone have one kernel: the steps of a recurrence are
+  // alike.
   std::string Source() {
     std::string out = kind_ == TargetKind::kCpu      ? kCPrelude
                       : kind_ == TargetKind::kOpenCl ? kOpenClPrelude
                                                      : kCudaPrelude;
     out += kCommonPrelude;
-    for (int id = 0; id < dag_.size(); ++id)
-      if (!dag_.stage(id).placeholder) out += "\n" + KernelText(id);
+    std::unordered_map<std::string, std::string> names;  // by text without the name
+    for (int id = 0; id < dag_.size(); ++id) {
+      if (dag_.stage(id).placeholder) continue;
+      const std::string name = "stage" + std::to_string(id);
+      const auto [known, is_new] = names.emplace(KernelText(id, ""), name);
+      if (is_new) out += "\n// " + dag_.stage(id).name + "\n" + KernelText(id, name);
+      name_of_[id] = known->second;
+    }
     return out;
   }
 
-  static std::string NameOf(int stage) { return "stage" + std::to_string(stage); }
+  // The kernel of a stage, once the source was printed.
+  const std::string& NameOf(int stage) const { return name_of_.at(stage); }
 
  private:
   std::string Storage(DType dtype) const {
@@ -158,13 +171,15 @@ class ReferencePrinter {
 
   std::string Parameter(int stage, bool written) const {
     const std::string space = kind_ == TargetKind::kOpenCl ? "__global " : "";
-    return (written ? space : space + "const ") + Storage(dag_.stage(stage).dtype) + "* b" + std::to_string(stage);
+    return (written ? space : space + "const ") + Storage(dag_.stage(stage).dtype) + "* " + buffer_of_.at(stage);
   }
 
-  std::string KernelText(int id) {
+  std::string KernelText(int id, const std::string& name) {
     const Stage& stage = dag_.stage(id);
     std::vector<int> params = dag_.producers(id);
     params.push_back(id);
+    buffer_of_.clear();
+    for (int param : params) buffer_of_.emplace(param, "b" + std::to_string(buffer_of_.size()));
     std::string list, unpack;
     for (size_t i = 0; i < params.size(); ++i) {
       const std::string param = Parameter(params[i], params[i] == id);
@@ -173,25 +188,23 @@ class ReferencePrinter {
     }
     const std::string elements = std::to_string(stage.elements());
     const std::string threads = std::to_string(kGpuThreads);
-    std::string out = "// " + stage.name + "\n";
     switch (kind_) {
       case TargetKind::kCpu: {
-        const std::string head = "void " + NameOf(id) + "(void* const* args, i64 begin, i64 end) {\n" + unpack;
+        const std::string head = "void " + name + "(void* const* args, i64 begin, i64 end) {\n" + unpack;
         if (const Neighbours neighbours = NeighboursOf(stage, kind_); neighbours.count > 0)
-          return out + "VECTORIZED " + head + "  for (i64 block = begin; block < end; ++block) {\n" +
-                 Block(id, neighbours) + "  }\n}\n";
-        return out + head + "  for (i64 e = begin; e < end; ++e) {\n" + Element(id) + "  }\n}\n";
+          return "VECTORIZED " + head + "  for (i64 block = begin; block < end; ++block) {\n" + Block(id, neighbours) +
+                 "  }\n}\n";
+        return head + "  for (i64 e = begin; e < end; ++e) {\n" + Element(id) + "  }\n}\n";
       }
       case TargetKind::kOpenCl:
-        return out + "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void " + NameOf(id) + "(" +
-               list + ") {\n  const i64 e = get_global_id(0);\n  if (e < " + elements + ") {\n" + Element(id) +
-               "  }\n}\n";
+        return "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void " + name + "(" + list +
+               ") {\n  const i64 e = get_global_id(0);\n  if (e < " + elements + ") {\n" + Element(id) + "  }\n}\n";
       case TargetKind::kCuda:
-        return out + "extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + NameOf(id) + "(" + list +
+        return "extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + name + "(" + list +
                ") {\n  const i64 e = (i64)blockIdx.x * " + threads + " + threadIdx.x;\n  if (e < " + elements +
                ") {\n" + Element(id) + "  }\n}\n";
     }
-    return out;
+    return "";
   }
 
   // Computes element e of the stage and stores it.
@@ -274,7 +287,7 @@ class ReferencePrinter {
 
   std::string StoreText(int id, const std::string& value) const {
     const DType dtype = dag_.stage(id).dtype;
-    const std::string buffer = "b" + std::to_string(id);
+    const std::string& buffer = buffer_of_.at(id);
     if (dtype == DType::kFloat16) {
       return kind_ == TargetKind::kOpenCl ? "vstore_half(" + value + ", e, " + buffer + ");"
                                           : "store_half(" + buffer + ", e, " + value + ");";
@@ -296,7 +309,7 @@ class ReferencePrinter {
     for (size_t d = 0; d < e.args.size(); ++d)
       index = d == 0 ? Text(e.args[0])
                      : "(" + index + " * " + std::to_string(from.axes[d].extent) + " + " + Text(e.args[d]) + ")";
-    const std::string buffer = "b" + std::to_string(e.buffer);
+    const std::string& buffer = buffer_of_.at(e.buffer);
     if (from.dtype == DType::kFloat16)
       return (kind_ == TargetKind::kOpenCl ? "vload_half(" + index + ", " + buffer
                                            : "load_half(" + buffer + ", " + index) +
@@ -385,6 +398,8 @@ class ReferencePrinter {
 
   const ComputeDag& dag_;
   TargetKind kind_;
+  std::map<int, std::string> name_of_;                     // of kernels, by stage
+  std::map<int, std::string> buffer_of_;                   // of parameters of the kernel being printed, by stage
   std::unordered_map<const ExprNode*, std::string> vars_;  // of the stage being printed
 };
 
@@ -403,7 +418,6 @@ ProgramBuffer BufferOf(const ComputeDag& dag, int id) {
 
 Kernel KernelOf(const ComputeDag& dag, int id, TargetKind kind) {
   Kernel kernel;
-  kernel.name = ReferencePrinter::NameOf(id);
   kernel.args = dag.producers(id);
   kernel.args.push_back(id);
   const int64_t elements = dag.stage(id).elements();
@@ -419,11 +433,14 @@ Kernel KernelOf(const ComputeDag& dag, int id, TargetKind kind) {
 absl::StatusOr<Program> CompileReference(const ComputeDag& dag, const Target& target) {
   Program program;
   program.target = target;
+  ReferencePrinter printer(dag, target.kind);
+  program.source = printer.Source();
   for (int id = 0; id < dag.size(); ++id) {
     program.buffers.push_back(BufferOf(dag, id));  // a buffer's index is its stage's id
-    if (!dag.stage(id).placeholder) program.kernels.push_back(KernelOf(dag, id, target.kind));
+    if (dag.stage(id).placeholder) continue;
+    program.kernels.push_back(KernelOf(dag, id, target.kind));
+    program.kernels.back().name = printer.NameOf(id);
   }
-  program.source = ReferencePrinter(dag, target.kind).Source();
   constexpr double kTimeoutSeconds = 120;  // a whole network is one source
   RETURN_IF_ERROR(CompileSource(program, kTimeoutSeconds));
   return program;

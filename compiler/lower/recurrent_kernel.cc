@@ -19,12 +19,12 @@ class RecurrentKernelBuilder {
 
   KernelFunc Build() {
     std::vector<Stmt> all{sums_.KeepWeights()};
-    for (const ExchangedStage& e : nest_.exchanged) all.push_back(CopyInitial(e));
     if (nest_.tiles.cluster > 1) all.push_back(nest_.Barrier());  // before it another block may not have begun
+    const Stmt steps = StepBody();
     all.push_back(nest_.OverUnits(Start()));
-    all.push_back(nest_.OverUnits(InputsOf(IntImm(0))));
+    all.push_back(nest_.Ahead(IntImm(0), true));
     all.push_back(nest_.Barrier());
-    all.push_back(MakeFor(ForKind::kSerial, nest_.step, r_.steps, StepBody(), 1));
+    all.push_back(MakeFor(ForKind::kSerial, nest_.step, r_.steps, steps, 1));
     return Finish(MakeSeq(std::move(all)));
   }
 
@@ -32,59 +32,30 @@ class RecurrentKernelBuilder {
   int Output() const { return dag_.outputs()[0]; }
   bool IsOfStart(int id) const { return std::find(r_.start.begin(), r_.start.end(), id) != r_.start.end(); }
 
-  Stmt Compute(int id, const Expr& body, const Expr& now) {
-    const Stage& stage = dag_.stage(id);
+  // An expression of a stage, for all that the thread has of it.
+  Stmt Compute(int buffer, const Stage& stage, const Expr& body, bool ahead) {
     return nest_.ForEachOf(stage, nest_.OverElements(stage, [&](RowAndGroup at) {
-      return MakeStore(nest_.LocalOf(id), nest_.LocalIndex(stage, at), nest_.Value(body, stage, at, now));
+      return MakeStore(buffer, nest_.LocalIndex(stage, at), nest_.Value(body, stage, at, ahead));
     }));
   }
 
   // The first step's stages that have no state, and what the steps begin with.
   Stmt Start() {
     std::vector<Stmt> all;
-    for (int id : r_.start) all.push_back(Compute(id, dag_.stage(id).body, IntImm(0)));
+    for (size_t i = 0; i < r_.start.size(); ++i)
+      all.push_back(Compute(nest_.LocalOf(r_.start[i]), dag_.stage(r_.start[i]), r_.start_expressions[i], false));
     for (size_t c = 0; c < r_.carried.size(); ++c) {
-      const auto [source, initial] = r_.carried[c];
-      all.push_back(Carry(c, initial));
+      const auto& [source, initial] = r_.carried[c];
+      all.push_back(Compute(CarriedBuffer(c), dag_.stage(source), initial, false));
       for (const ExchangedStage& e : nest_.exchanged)
-        if (e.stage == source && e.carried && !nest_.IsGlobal(initial)) all.push_back(Send(e, initial, IntImm(0)));
+        if (e.stage == source && e.carried) all.push_back(Send(e, CarriedBuffer(c), IntImm(0)));
     }
     for (const Recurrence::Store& store : r_.stores)
       if (IsOfStart(store.stage)) all.push_back(StoreOutput(store, IntImm(0)));
     return MakeSeq(std::move(all));
   }
 
-  // Slot 0 of a placeholder, which each block has whole.
-  Stmt CopyInitial(const ExchangedStage& e) {
-    std::vector<Stmt> copies;
-    for (const Recurrence::Carried& carried : r_.carried) {
-      if (carried.source != e.stage || !e.carried || !nest_.IsGlobal(carried.initial)) continue;
-      nest_.Reads(carried.initial);
-      const Stage& stage = dag_.stage(e.stage);
-      const int64_t elements = stage.elements(), threads = nest_.gpu ? context_.schedule.Threads(nest_.tiles) : 1;
-      const Expr round = MakeVar("i");
-      const Expr at = nest_.gpu ? Add(Mul(round, IntImm(threads)), nest_.thread) : round;
-      Stmt copy = MakeStore(nest_.SharedOf(e.stage), at, Load(carried.initial, stage.dtype, {at}));
-      if (elements % threads != 0) copy = MakeIf(Lt(at, IntImm(elements)), copy);
-      copies.push_back(MakeFor(ForKind::kSerial, round, (elements + threads - 1) / threads, copy));
-    }
-    return MakeSeq(std::move(copies));
-  }
-
-  // Stages that read nothing but inputs: asked for a step ahead.
-  bool IsInput(size_t i) const {
-    bool reads_state = dag_.stage(r_.body[i]).reduces();
-    Visit(r_.expressions[i], [&](const ExprNode& e) {
-      reads_state = reads_state || (e.kind == ExprKind::kLoad && !nest_.IsGlobal(e.buffer));
-    });
-    return !reads_state;
-  }
-  Stmt InputsOf(const Expr& now) {
-    std::vector<Stmt> all;
-    for (size_t i = 0; i < r_.body.size(); ++i)
-      if (IsInput(i)) all.push_back(Compute(r_.body[i], r_.expressions[i], now));
-    return MakeSeq(std::move(all));
-  }
+  int CarriedBuffer(size_t c) const { return nest_.LocalOf(Recurrence::BufferOf(static_cast<int>(c))); }
 
   Stmt StepBody() {
     std::vector<Stmt> all, phase;  // between two barriers
@@ -97,26 +68,25 @@ class RecurrentKernelBuilder {
     };
     for (size_t i = 0; i < r_.body.size(); ++i) {
       const int id = r_.body[i];
-      if (IsInput(i)) continue;
       if (dag_.stage(id).reduces()) {
         if (ReadsAny(i, sent)) meet();
         phase.push_back(sums_.Emit(i));
       } else {
-        phase.push_back(Compute(id, r_.expressions[i], nest_.step));
+        phase.push_back(Compute(nest_.LocalOf(id), dag_.stage(id), r_.expressions[i], true));
       }
       for (const ExchangedStage& e : nest_.exchanged) {
         if (e.stage != id) continue;
-        phase.push_back(Send(e, id, e.carried ? FloorMod(Add(nest_.step, IntImm(1)), 2) : IntImm(0)));
+        phase.push_back(Send(e, nest_.LocalOf(id), e.carried ? FloorMod(Add(nest_.step, IntImm(1)), 2) : IntImm(0)));
         sent.insert(id);
       }
     }
-    for (size_t c = 0; c < r_.carried.size(); ++c) phase.push_back(Carry(c, r_.carried[c].source));
+    for (size_t c = 0; c < r_.carried.size(); ++c) phase.push_back(Carry(c));
     for (const Recurrence::Store& store : r_.stores) {
       if (IsOfStart(store.stage)) continue;
       const Stmt stores = StoreOutput(store, nest_.step);
       phase.push_back(store.last ? MakeIf(Eq(nest_.step, IntImm(r_.steps - 1)), stores) : stores);
     }
-    phase.push_back(InputsOf(Min(Add(nest_.step, IntImm(1)), IntImm(r_.steps - 1))));
+    phase.push_back(nest_.Ahead(Min(Add(nest_.step, IntImm(1)), IntImm(r_.steps - 1)), false));
     meet();
     return MakeSeq(std::move(all));
   }
@@ -128,19 +98,17 @@ class RecurrentKernelBuilder {
     return reads;
   }
 
-  // What the next step reads of this one, or the first one of `from`.
-  Stmt Carry(size_t c, int from) {
-    const Stage& stage = dag_.stage(from);
-    if (nest_.IsGlobal(from)) nest_.Reads(from);
+  // What the next step reads of this one.
+  Stmt Carry(size_t c) {
+    const int source = r_.carried[c].source;
+    const Stage& stage = dag_.stage(source);
     return nest_.ForEachOf(stage, nest_.OverElements(stage, [&](RowAndGroup at) {
       const Expr index = nest_.LocalIndex(stage, at);
-      const Expr value = nest_.IsGlobal(from) ? Load(from, stage.dtype, {nest_.ElementIndex(stage, at)})
-                                              : Load(nest_.LocalOf(from), stage.dtype, {index});
-      return MakeStore(nest_.LocalOf(Recurrence::BufferOf(static_cast<int>(c))), index, value);
+      return MakeStore(CarriedBuffer(c), index, Load(nest_.LocalOf(source), stage.dtype, {index}));
     }));
   }
 
-  // What the thread has of a stage, `from` in front of the first step, goes to all blocks, a few to each lane.
+  // What the thread has of a stage, in buffer `from`, goes to all blocks, a few to each lane.
   Stmt Send(const ExchangedStage& e, int from, const Expr& slot) {
     const Stage& stage = dag_.stage(e.stage);
     const int to = nest_.SharedOf(e.stage);
@@ -148,7 +116,7 @@ class RecurrentKernelBuilder {
     const auto stores = [&](const Expr& rank) {
       return nest_.ForEachOf(stage, nest_.OverElements(stage, [&](RowAndGroup at) {
         const Expr index = Add(Mul(slot, IntImm(stage.elements())), nest_.ElementIndex(stage, at));
-        const Expr value = Load(nest_.LocalOf(from), stage.dtype, {nest_.LocalIndex(stage, at)});
+        const Expr value = Load(from, stage.dtype, {nest_.LocalIndex(stage, at)});
         return remote ? MakeRemoteStore(to, index, value, rank) : MakeStore(to, index, value);
       }));
     };

@@ -111,15 +111,32 @@ Expr RecurrentNest::GlobalLoad(const ExprNode& load) {
   return Load(load.buffer, load.dtype, {FlatIndex(dag.stage(load.buffer), load.args)});
 }
 
-Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, const Expr& now) {
+Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, bool ahead) {
   const Expr bare = Substitute(body, AxesAt(r, stage, at, unit_));
   const Expr lowered = Rewrite(bare, [&](const Expr& e) -> Expr {
     if (e->kind != ExprKind::kLoad) return e;
-    if (IsGlobal(e->buffer)) return GlobalLoad(*e);
+    if (IsGlobal(e->buffer)) return ahead && gpu ? LoadAhead(GlobalLoad(*e)) : GlobalLoad(*e);
     const Stage& from = StageIn(e->buffer);
     return Load(LocalOf(e->buffer), e->dtype, {LocalIndex(from, *OwnElement(r, from, e->args, unit_, analyzer_))});
   });
-  return Substitute(analyzer_.Simplify(lowered), {{unit_.get(), OwnUnit()}, {r.step.get(), now}});
+  return Substitute(analyzer_.Simplify(lowered), {{unit_.get(), OwnUnit()}, {r.step.get(), step}});
+}
+
+Expr RecurrentNest::LoadAhead(const Expr& load) {
+  auto found = std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& known) { return Equal(known.first, load); });
+  if (found == ahead_.end()) {
+    const int buffer = Declare(dag.stage(load->buffer).name + "_ahead", load->dtype, Scope::kLocal, tiles.units);
+    found = ahead_.insert(ahead_.end(), {load, buffer});
+  }
+  return Load(found->second, load->dtype, {each});
+}
+
+Stmt RecurrentNest::Ahead(const Expr& now, bool first) const {
+  std::vector<Stmt> loads;
+  for (const auto& [load, buffer] : ahead_)
+    if (first || UsesVar(load, r.step.get()))
+      loads.push_back(MakeStore(buffer, each, Substitute(load, {{unit_.get(), OwnUnit()}, {r.step.get(), now}})));
+  return loads.empty() ? nullptr : ForEach(MakeSeq(std::move(loads)));
 }
 
 Expr RecurrentNest::WithTerm(const Expr& e, const Stage& stage, RowAndGroup at, const Expr& term) {

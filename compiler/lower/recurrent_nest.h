@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/lower/recurrent_kernel.h"
@@ -60,8 +61,12 @@ class RecurrentNest {
   Stmt Barrier() const;
 
   bool IsGlobal(int buffer) const { return buffer >= 0 && buffer < dag.size() && dag.stage(buffer).placeholder; }
-  // What a stage that does not reduce is, for one row and group in step `now`.
-  Expr Value(const Expr& body, const Stage& stage, RowAndGroup at, const Expr& now);
+  // What an expression of a stage that does not reduce is, for one row and group. With `ahead`, what it reads of inputs
+  // is asked for ahead (Ahead).
+  Expr Value(const Expr& body, const Stage& stage, RowAndGroup at, bool ahead);
+  // Loads for step `now` all inputs that values read ahead; in front of the first step also those that are the same in
+  // all steps.
+  Stmt Ahead(const Expr& now, bool first) const;
   // An expression of a sum for a row, a group and a term. Loads of other buffers than stages stay.
   Expr WithTerm(const Expr& e, const Stage& stage, RowAndGroup at, const Expr& term);
 
@@ -70,6 +75,7 @@ class RecurrentNest {
   Expr FlatIndex(const Stage& stage, const std::vector<Expr>& indices);
   const Stage& StageIn(int buffer) const;
   Expr GlobalLoad(const ExprNode& load);
+  Expr LoadAhead(const Expr& load);
   Expr SharedLoad(const ExprNode& load);
 
   int& next_buffer_;
@@ -79,6 +85,8 @@ class RecurrentNest {
   std::vector<BufferDecl> buffers_;
   std::map<int, int> locals_, shared_;
   std::set<int> read_;
+  // Loads of inputs over `unit_` and Recurrence::step, and where they are kept for the units of the thread.
+  std::vector<std::pair<Expr, int>> ahead_;
 };
 
 }  // namespace diapason

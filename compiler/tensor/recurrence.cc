@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -13,29 +14,90 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kLeastUnits = 2;
-constexpr size_t kMostSumsOfStep = 4, kMostTrailing = 3;
+constexpr size_t kMostSumsOfStep = 4;
+
+// The stages of a dag that compute, in order, without those that only move elements of placeholders.
+struct ComputingStages {
+  explicit ComputingStages(const ComputeDag& of) : dag(of), position(of.size(), -1), bodies(of.size()) {
+    for (int id = 0; id < dag.size(); ++id) {
+      const Stage& stage = dag.stage(id);
+      if (stage.placeholder) continue;
+      bodies[id] = Inlined(stage);
+      if (!stage.reduces() && !dag.is_output(id) && MovesPlaceholders(bodies[id])) {
+        moved.insert(id);
+        continue;
+      }
+      position[id] = static_cast<int>(ids.size());
+      ids.push_back(id);
+    }
+  }
+
+  Expr Inlined(const Stage& stage) const {
+    bool reads_moved = false;
+    Visit(stage.body, [&](const ExprNode& e) {
+      reads_moved = reads_moved || (e.kind == ExprKind::kLoad && moved.contains(e.buffer));
+    });
+    if (!reads_moved) return stage.body;
+    Analyzer analyzer;
+    for (const auto* axes : {&stage.axes, &stage.reduce_axes})
+      for (const Axis& axis : *axes) analyzer.Bind(axis.var, axis.extent);
+    return analyzer.Simplify(Rewrite(stage.body, [&](const Expr& e) -> Expr {
+      if (e->kind != ExprKind::kLoad || !moved.contains(e->buffer)) return e;
+      VarMap axes;
+      for (size_t d = 0; d < e->args.size(); ++d) axes[dag.stage(e->buffer).axes[d].var.get()] = e->args[d];
+      return Substitute(bodies[e->buffer], axes);
+    }));
+  }
+
+  bool MovesPlaceholders(const Expr& body) const {
+    bool moves = true;
+    Visit(body, [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kLoad) moves = moves && dag.stage(e.buffer).placeholder;
+      if (e.kind == ExprKind::kCall || (IsArithmetic(e.kind) && IsFloat(e.dtype))) moves = false;
+    });
+    return moves;
+  }
+  static bool IsArithmetic(ExprKind kind) {
+    return kind == ExprKind::kAdd || kind == ExprKind::kSub || kind == ExprKind::kMul || kind == ExprKind::kDiv ||
+           kind == ExprKind::kMin || kind == ExprKind::kMax;
+  }
+
+  const ComputeDag& dag;
+  std::vector<int> ids;
+  std::vector<int> position;  // by stage: its number in `ids`, or -1
+  std::vector<Expr> bodies;   // by stage, with the others inlined
+  std::set<int> moved;
+};
 
 // Compares the stages of two steps, and notes what differs as it may.
 class StepMatcher {
  public:
-  // `position` of the stages that compute, in their order; -1 for placeholders.
-  StepMatcher(const ComputeDag& dag, const std::vector<int>& position) : dag_(dag), position_(position) {}
+  explicit StepMatcher(const ComputingStages& stages) : stages_(stages) {}
 
   // Where what stage `a` of a step reads moves from step to step: by load and index, in order of the expression.
   using Moves = std::vector<std::vector<int64_t>>;
 
-  // Whether stage `b` is stage `a`, `distance` computing stages later. What lies before stage number `first` may stand
-  // in `a` for what `b` reads of the step of `a`; it is noted in `initials`.
-  bool Match(const Stage& a, const Stage& b, int distance, int first) {
-    distance_ = distance;
-    first_ = first;
+  // Where the stages lie that a step may read: its own, and others from number `first` on. If it `begins`, something
+  // else may stand for what later steps read of the step before them; it is noted in `initials`.
+  struct Place {
+    int first = 0;
+    bool begins = false;
+  };
+
+  // Whether number `b` of the stages is number `a`, at that place.
+  bool Match(int a, int b, Place place) {
+    distance_ = b - a;
+    place_ = place;
     moves_.clear();
-    if (a.dtype != b.dtype || a.combiner != b.combiner || a.shape() != b.shape() || !BindAxes(a, b)) return false;
-    return Same(a.body, Substitute(b.body, axes_of_b_));
+    const Stage &of_a = stages_.dag.stage(stages_.ids[a]), &of_b = stages_.dag.stage(stages_.ids[b]);
+    if (of_a.dtype != of_b.dtype || of_a.combiner != of_b.combiner || of_a.shape() != of_b.shape() ||
+        !BindAxes(of_a, of_b))
+      return false;
+    return Same(stages_.bodies[stages_.ids[a]], Substitute(stages_.bodies[stages_.ids[b]], axes_of_b_));
   }
   const Moves& moves() const { return moves_; }
-  // By what a later step reads (of the step before it): what the first one reads.
-  const std::map<int, int>& initials() const { return initials_; }
+  // By what a later step reads (of the step before it): what the first one reads, over the axes of the former.
+  const std::map<int, Expr>& initials() const { return initials_; }
 
  private:
   bool BindAxes(const Stage& a, const Stage& b) {
@@ -54,6 +116,8 @@ class StepMatcher {
   }
 
   bool Same(const Expr& a, const Expr& b) {
+    if (place_.begins && b->kind == ExprKind::kLoad && PositionOf(*b) >= place_.first && !ReadsStep(a))
+      return Begins(a, *b);
     if (a->kind == ExprKind::kLoad && b->kind == ExprKind::kLoad) return SameLoad(*a, *b);
     if (a->kind != b->kind || a->dtype != b->dtype || a->args.size() != b->args.size() || a->name != b->name)
       return false;
@@ -65,9 +129,17 @@ class StepMatcher {
     return true;
   }
 
+  int PositionOf(const ExprNode& load) const { return stages_.position[load.buffer]; }
+  bool ReadsStep(const Expr& e) const {
+    bool reads = false;
+    Visit(e, [&](const ExprNode& node) {
+      reads = reads || (node.kind == ExprKind::kLoad && PositionOf(node) >= place_.first);
+    });
+    return reads;
+  }
+
   bool SameLoad(const ExprNode& a, const ExprNode& b) {
     if (a.dtype != b.dtype || a.args.size() != b.args.size()) return false;
-    const int of_a = position_[a.buffer], of_b = position_[b.buffer];
     std::vector<int64_t> moved;
     for (size_t i = 0; i < a.args.size(); ++i) {
       const Expr moves = Equal(a.args[i], b.args[i]) ? IntImm(0) : analyzer_.Simplify(Sub(b.args[i], a.args[i]));
@@ -76,73 +148,80 @@ class StepMatcher {
     }
     const bool still = std::all_of(moved.begin(), moved.end(), [](int64_t m) { return m == 0; });
     moves_.push_back(std::move(moved));
-    if (a.buffer == b.buffer) return of_a < first_;
-    if (!still) return false;
-    if (of_a >= first_ || of_b < first_) return of_b - of_a == distance_ && of_a >= first_;
-    if (dag_.stage(a.buffer).shape() != dag_.stage(b.buffer).shape()) return false;
-    return initials_.emplace(b.buffer, a.buffer).first->second == a.buffer;
+    if (a.buffer == b.buffer) return PositionOf(a) < place_.first;
+    return still && PositionOf(a) >= place_.first && PositionOf(b) - PositionOf(a) == distance_;
   }
 
-  const ComputeDag& dag_;
-  const std::vector<int>& position_;
+  // `a` stands for the load `b` of the step before.
+  bool Begins(const Expr& a, const ExprNode& b) {
+    const Stage& source = stages_.dag.stage(b.buffer);
+    if (a->dtype != b.dtype) return false;
+    VarMap to_source;
+    for (size_t d = 0; d < b.args.size(); ++d) {
+      if (IsInt(b.args[d], 0) && source.axes[d].extent == 1) continue;
+      if (b.args[d]->kind != ExprKind::kVar) return false;
+      to_source[b.args[d].get()] = source.axes[d].extent == 1 ? IntImm(0) : source.axes[d].var;
+    }
+    bool known = true;
+    Visit(a, [&](const ExprNode& e) { known = known && (e.kind != ExprKind::kVar || to_source.contains(&e)); });
+    if (!known) return false;
+    moves_.push_back(std::vector<int64_t>(b.args.size(), 0));
+    const Expr initial = Substitute(a, to_source);
+    return Equal(initials_.emplace(b.buffer, initial).first->second, initial);
+  }
+
+  const ComputingStages& stages_;
   Analyzer analyzer_;
   VarMap axes_of_b_;
-  int distance_ = 0, first_ = 0;
+  int distance_ = 0;
+  Place place_;
   Moves moves_;
-  std::map<int, int> initials_;
+  std::map<int, Expr> initials_;
 };
 
 class RecurrenceFinder {
  public:
-  explicit RecurrenceFinder(const ComputeDag& dag) : dag_(dag), position_(dag.size(), -1) {
-    for (int id = 0; id < dag.size(); ++id) {
-      if (dag.stage(id).placeholder) continue;
-      position_[id] = static_cast<int>(computing_.size());
-      computing_.push_back(id);
-    }
-  }
+  explicit RecurrenceFinder(const ComputeDag& dag) : dag_(dag), stages_(dag) {}
 
   absl::StatusOr<Recurrence> Find() {
     if (dag_.outputs().size() != 1 || computing_.empty() || dag_.outputs()[0] != computing_.back())
       return absl::InvalidArgumentError("the dag has not one result, computed last");
-    for (size_t trailing = 0; trailing <= std::min(kMostTrailing, computing_.size() - 1); ++trailing) {
-      const int end = static_cast<int>(computing_.size() - trailing);
-      if (trailing > 0 && dag_.stage(computing_[end]).reduces()) break;
-      for (int period : PeriodsBefore(end)) {
+    absl::Status why = absl::InvalidArgumentError("no steps are alike");
+    const std::vector<int> sums = LastSums();
+    for (size_t i = 1; i < sums.size(); ++i) {
+      const int period = sums[0] - sums[i];
+      for (int end = std::min(sums[0] + period, static_cast<int>(computing_.size())); end > sums[0]; --end) {
         const int steps = StepsBefore(end, period);
         if (steps < kLeastSteps) continue;
-        return Describe(end - steps * period, period, steps);
+        absl::StatusOr<Recurrence> found = Describe(end - steps * period, period, steps);
+        if (found.ok()) return found;
+        why = found.status();
       }
     }
-    return absl::InvalidArgumentError("no steps are alike");
+    return why;
   }
 
  private:
-  // How many stages a step may have, if the last one ends before stage number `end`.
-  std::vector<int> PeriodsBefore(int end) const {
-    std::vector<int> sums, periods;
-    for (int i = end - 1; i >= 0 && sums.size() <= kMostSumsOfStep; --i) {
-      if (!dag_.stage(computing_[i]).reduces()) continue;
-      sums.push_back(i);
-      if (sums.size() > 1) periods.push_back(sums.front() - i);
-    }
-    return periods;
+  // The last one first: steps have as many stages as lie between two of them.
+  std::vector<int> LastSums() const {
+    std::vector<int> sums;
+    for (int i = static_cast<int>(computing_.size()) - 1; i >= 0 && sums.size() <= kMostSumsOfStep; --i)
+      if (dag_.stage(computing_[i]).reduces()) sums.push_back(i);
+    return sums;
   }
 
-  bool AreAlike(int at, int period, int first) {
-    StepMatcher matcher(dag_, position_);
-    for (int i = 0; i < period; ++i)
-      if (!matcher.Match(dag_.stage(computing_[at + i]), dag_.stage(computing_[at + period + i]), period, first))
-        return false;
+  bool AreAlike(int at, int period, StepMatcher::Place place) const {
+    StepMatcher matcher(stages_);
+    for (int i = at; i < at + period; ++i)
+      if (!matcher.Match(i, i + period, place)) return false;
     return true;
   }
 
   int StepsBefore(int end, int period) {
     int at = end - period, steps = 1;
     if (at < 0) return 0;
-    // A step but the first reads stages of the one before it alone.
-    while (at >= period && AreAlike(at - period, period, std::max(0, at - 2 * period))) at -= period, ++steps;
-    return at >= period && AreAlike(at - period, period, at - period) ? steps + 1 : steps;
+    while (at >= 2 * period && AreAlike(at - period, period, {at - 2 * period, false})) at -= period, ++steps;
+    return at >= period && AreAlike(at - period, period, {at - period, true}) ? steps + 1 : steps;
   }
 
   absl::StatusOr<Recurrence> Describe(int first, int period, int steps) {
@@ -155,7 +234,12 @@ class RecurrenceFinder {
     r.body.assign(computing_.begin() + first, computing_.begin() + first + period);
     RETURN_IF_ERROR(FindMoves(&r));
     RETURN_IF_ERROR(FindUnits(&r));
-    for (int id : r.start) RETURN_IF_ERROR(CheckAccesses(r, dag_.stage(id), dag_.stage(id).body));
+    for (int id : r.start) {
+      r.start_expressions.push_back(stages_.bodies[id]);
+      RETURN_IF_ERROR(CheckAccesses(r, dag_.stage(id), stages_.bodies[id]));
+    }
+    for (const Recurrence::Carried& carried : r.carried)
+      RETURN_IF_ERROR(CheckUnits(r, dag_.stage(carried.source), carried.initial));
     for (size_t i = 0; i < r.body.size(); ++i)
       RETURN_IF_ERROR(CheckAccesses(r, dag_.stage(r.body[i]), r.expressions[i]));
     RETURN_IF_ERROR(FindStores(&r));
@@ -164,39 +248,39 @@ class RecurrenceFinder {
 
   // The expressions of all steps as those of one, from the second and third; the others are compared with it.
   absl::Status FindMoves(Recurrence* r) {
-    StepMatcher from_first(dag_, position_);
+    StepMatcher from_first(stages_);
     for (int i = 0; i < period_; ++i) {
-      const Stage& second = StageOf(1, i);
-      StepMatcher later(dag_, position_);
+      const int second = NumberOf(1, i);
+      const std::string& name = dag_.stage(computing_[second]).name;
+      StepMatcher later(stages_);
       std::vector<StepMatcher::Moves> moves;
       for (int64_t k = 2; k < r->steps; ++k) {
-        if (!later.Match(second, StageOf(k, i), static_cast<int>(k - 1) * period_, first_))
-          return absl::InvalidArgumentError(absl::StrCat("step ", k, " differs in stage ", StageOf(k, i).name));
+        if (!later.Match(second, NumberOf(k, i), {first_, false}))
+          return absl::InvalidArgumentError(absl::StrCat("step ", k, " differs in stage ", name));
         moves.push_back(later.moves());
       }
       for (size_t k = 0; k < moves.size(); ++k)
         for (size_t load = 0; load < moves[k].size(); ++load)
           for (size_t d = 0; d < moves[k][load].size(); ++d)
             if (moves[k][load][d] != moves[0][load][d] * static_cast<int64_t>(k + 1))
-              return absl::InvalidArgumentError(absl::StrCat("stage ", second.name, " does not move evenly"));
-      if (!from_first.Match(StageOf(0, i), second, period_, first_))
-        return absl::InvalidArgumentError(absl::StrCat("the first step differs in stage ", StageOf(0, i).name));
-      for (size_t load = 0; load < moves[0].size(); ++load)
-        if (from_first.moves()[load] != moves[0][load])
-          return absl::InvalidArgumentError(absl::StrCat("stage ", second.name, " does not move evenly at first"));
+              return absl::InvalidArgumentError(absl::StrCat("stage ", name, " does not move evenly"));
+      if (!from_first.Match(NumberOf(0, i), second, {first_, true}))
+        return absl::InvalidArgumentError(absl::StrCat("the first step differs in stage ", name));
+      if (from_first.moves() != moves[0])
+        return absl::InvalidArgumentError(absl::StrCat("stage ", name, " does not move evenly at first"));
     }
     for (const auto& [source, initial] : from_first.initials()) r->carried.push_back({source, initial});
     for (int i = 0; i < period_; ++i) r->expressions.push_back(InStep(*r, i));
     return absl::OkStatus();
   }
 
-  const Stage& StageOf(int64_t step, int i) const { return dag_.stage(computing_[first_ + step * period_ + i]); }
+  int NumberOf(int64_t step, int i) const { return static_cast<int>(first_ + step * period_ + i); }
 
   // Stage `i` of the body in step `step`, from its expression in the second step.
   Expr InStep(const Recurrence& r, int i) {
-    const Stage &a = StageOf(1, i), &third = StageOf(2, i), &own = StageOf(0, i);
-    StepMatcher matcher(dag_, position_);
-    matcher.Match(a, third, period_, first_);
+    const Stage &a = dag_.stage(computing_[NumberOf(1, i)]), &own = dag_.stage(computing_[NumberOf(0, i)]);
+    StepMatcher matcher(stages_);
+    matcher.Match(NumberOf(1, i), NumberOf(2, i), {first_, false});
     VarMap axes;
     for (size_t d = 0; d < a.axes.size(); ++d) axes[a.axes[d].var.get()] = own.axes[d].var;
     for (size_t d = 0; d < a.reduce_axes.size(); ++d) axes[a.reduce_axes[d].var.get()] = own.reduce_axes[d].var;
@@ -216,7 +300,7 @@ class RecurrenceFinder {
           return Load(Recurrence::BufferOf(static_cast<int>(c)), e->dtype, std::move(indices));
       return e;
     };
-    return Substitute(InOrder(a.body, moved), axes);
+    return Substitute(InOrder(stages_.bodies[computing_[NumberOf(1, i)]], moved), axes);
   }
 
   // Replaces the loads of an expression in the order in which StepMatcher meets them: a load's indices are not
@@ -258,7 +342,11 @@ class RecurrenceFinder {
   }
 
   absl::Status CheckAccesses(const Recurrence& r, const Stage& stage, const Expr& body) {
-    if (stage.reduces()) return CheckSum(r, stage, body);
+    return stage.reduces() ? CheckSum(r, stage, body) : CheckUnits(r, stage, body);
+  }
+
+  // An expression over the axes of a stage reads its own units.
+  absl::Status CheckUnits(const Recurrence& r, const Stage& stage, const Expr& body) const {
     Analyzer analyzer;
     const Expr unit = MakeVar("unit");
     analyzer.Bind(unit, r.units);
@@ -293,17 +381,17 @@ class RecurrenceFinder {
 
   // The output stage with what follows the steps inlined into it.
   Expr Output(int end) const {
-    Expr body = dag_.stage(computing_.back()).body;
-    for (int i = static_cast<int>(computing_.size()) - 2; i >= end; --i) {
-      const Stage& inlined = dag_.stage(computing_[i]);
-      body = Rewrite(body, [&](const Expr& e) {
-        if (e->kind != ExprKind::kLoad || e->buffer != computing_[i]) return e;
+    std::map<int, Expr> bodies;  // by stage
+    for (size_t i = end; i < computing_.size(); ++i)
+      bodies[computing_[i]] = Rewrite(stages_.bodies[computing_[i]], [&](const Expr& e) -> Expr {
+        const auto inlined = e->kind == ExprKind::kLoad ? bodies.find(e->buffer) : bodies.end();
+        if (inlined == bodies.end()) return e;
         VarMap axes;
-        for (size_t d = 0; d < inlined.axes.size(); ++d) axes[inlined.axes[d].var.get()] = e->args[d];
-        return Substitute(inlined.body, axes);
+        const Stage& stage = dag_.stage(e->buffer);
+        for (size_t d = 0; d < stage.axes.size(); ++d) axes[stage.axes[d].var.get()] = e->args[d];
+        return Substitute(inlined->second, axes);
       });
-    }
-    return body;
+    return bodies.at(computing_.back());
   }
 
   absl::Status FindStores(Recurrence* r) {
@@ -376,8 +464,8 @@ class RecurrenceFinder {
   }
 
   const ComputeDag& dag_;
-  std::vector<int> computing_;  // stages that are no placeholders, in order
-  std::vector<int> position_;   // by stage: its number among them, or -1
+  const ComputingStages stages_;
+  const std::vector<int>&computing_ = stages_.ids, &position_ = stages_.position;
   int first_ = 0, period_ = 0;
 };
 

@@ -23,9 +23,8 @@ namespace diapason {
 struct Recurrence {
   // What step k + 1 reads of step k.
   struct Carried {
-    int source = -1;   // a stage of `body`
-    int initial = -1;  // what step 0 reads in its place: a stage of `start`, or a placeholder
-    bool operator==(const Carried&) const = default;
+    int source = -1;  // a stage of `body`
+    Expr initial;     // what step 0 reads in its place, over the axes of `source`: of `start` and placeholders
   };
   // One row and group of a stage, stored at offset + k * step_stride + unit.
   struct Store {
@@ -35,9 +34,11 @@ struct Recurrence {
   };
 
   int64_t steps = 0, units = 0;
+  // Stages that only move elements of placeholders are neither: they are part of the expressions that read them.
   std::vector<int> start, body;
   std::vector<Carried> carried;
   std::vector<Store> stores;
+  std::vector<Expr> start_expressions;  // by position in `start`
   // By position in `body`: the stage's expression in step `step`, over the axes of the stage of `body`. A load of
   // carried[i] has the buffer BufferOf(i).
   Expr step;

@@ -15,6 +15,7 @@ struct RecurrentShape {
   int64_t steps = 6, rows = 1, units = 8;
   bool initial = false;   // the state is given; else it is zero, and the first step differs
   bool collects = true;   // all outputs, one behind the other; else the last one
+  bool reshapes = false;  // ... each of which becomes a matrix of one row first, behind all steps
   bool backward = false;  // from the last step of the input to the first
   DType dtype = DType::kFloat32;
 };
@@ -37,10 +38,18 @@ class RecurrentDag {
       outputs[t] = h;
     }
     if (!shape_.collects) return b_.Build({h}).value();
+    if (shape_.reshapes)
+      for (int& output : outputs)
+        output = b_.Compute("row_" + std::to_string(output), {1, shape_.rows, shape_.units}, [&](const auto& i) {
+          return b_.At(output, {i[1], i[2]});
+        });
     const int all = b_.Compute("y", {shape_.steps, shape_.rows, shape_.units}, [&](const auto& i) {
-      Expr value = b_.At(outputs.back(), {i[1], i[2]});
-      for (int64_t t = shape_.steps - 1; t-- > 0;)
-        value = Select(Lt(i[0], IntImm(t + 1)), b_.At(outputs[t], {i[1], i[2]}), value);
+      const auto at = [&](int64_t t) {
+        return shape_.reshapes ? b_.At(outputs[t], {Sub(i[0], IntImm(t)), i[1], i[2]})
+                               : b_.At(outputs[t], {i[1], i[2]});
+      };
+      Expr value = at(shape_.steps - 1);
+      for (int64_t t = shape_.steps - 1; t-- > 0;) value = Select(Lt(i[0], IntImm(t + 1)), at(t), value);
       return value;
     });
     return b_.Build({all}).value();
@@ -163,6 +172,7 @@ inline std::vector<NamedRecurrence> Recurrences() {
           {"lstm, state given", {.cell = CellKind::kLstm, .rows = 2, .units = 12, .initial = true}},
           {"lstm, last output", {.cell = CellKind::kLstm, .initial = true, .collects = false}},
           {"lstm, half", {.cell = CellKind::kLstm, .rows = 2, .units = 16, .dtype = DType::kFloat16}},
+          {"lstm, reshaped", {.cell = CellKind::kLstm, .rows = 2, .reshapes = true, .backward = true}},
           {"gru", {.cell = CellKind::kGru, .units = 10}},
           {"gru, state given", {.cell = CellKind::kGru, .rows = 2, .units = 6, .initial = true}},
           {"gru, reset first", {.cell = CellKind::kResetFirst, .rows = 2, .initial = true, .backward = true}}};
