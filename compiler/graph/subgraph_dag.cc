@@ -50,26 +50,43 @@ class SubgraphBuilder {
   }
 
  private:
+  // Stages behind those that they read, depth first from the outputs on; not by recursion, since recurrences are
+  // thousands of stages deep.
+  static std::vector<int> OrderOf(const ComputeDag& dag) {
+    struct OpenStage {
+      int stage;
+      std::vector<int> producers;
+      size_t next = 0;  // of the producers
+    };
+    std::vector<bool> met(dag.size(), false);
+    std::vector<int> order;
+    std::vector<OpenStage> open;
+    const auto meet = [&](int stage) {
+      if (!met[stage]) open.push_back({stage, dag.producers(stage)});
+      met[stage] = true;
+    };
+    for (int output : dag.outputs()) {
+      meet(output);
+      while (!open.empty()) {
+        OpenStage& last = open.back();
+        if (last.next < last.producers.size()) {
+          meet(last.producers[last.next++]);
+          continue;
+        }
+        order.push_back(last.stage);
+        open.pop_back();
+      }
+    }
+    return order;
+  }
+
   // The stages that the output needs, in the order in which their expressions meet them; the inputs alike. Which
   // operators the expressions came from does not show: a pad in front of a convolution and a padded convolution are the
   // same.
   absl::StatusOr<ComputeDag> Renumbered(const ComputeDag& dag, std::vector<int>& inputs) const {
-    std::vector<int> number(dag.size(), -1), order;
-    // Not by recursion: recurrences are thousands of stages deep.
-    std::vector<int> open(dag.outputs().rbegin(), dag.outputs().rend());
-    while (!open.empty()) {
-      const int stage = open.back();
-      const std::vector<int> producers = dag.producers(stage);
-      const auto next = std::find_if(producers.begin(), producers.end(), [&](int p) { return number[p] < 0; });
-      if (next != producers.end()) {
-        open.push_back(*next);
-        continue;
-      }
-      open.pop_back();
-      if (number[stage] >= 0) continue;
-      number[stage] = static_cast<int>(order.size());
-      order.push_back(stage);
-    }
+    std::vector<int> number(dag.size(), -1);
+    const std::vector<int> order = OrderOf(dag);
+    for (size_t i = 0; i < order.size(); ++i) number[order[i]] = static_cast<int>(i);
     std::vector<Stage> stages;
     for (int old : order) {
       stages.push_back(dag.stage(old));

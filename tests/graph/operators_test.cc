@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "compiler/graph/operator.h"
 #include "compiler/tensor/tree_size.h"
@@ -680,6 +681,22 @@ TEST(Operators, RegionsAreReadAtPlacesThatAreStages) {
       if (stage.reduces()) {
         EXPECT_LT(TreeSizeOf(stage.body).nodes, 200) << dag.ToString();
       }
+  }
+}
+
+TEST(Operators, ManyPartsOfAConcatenationAreNoDeepExpression) {
+  for (const auto& [parts, depth] : {std::pair(32, 34), {33, 10}, {1000, 16}}) {
+    GraphBuilder b;
+    std::vector<int> all;
+    for (int p = 0; p < parts; ++p) all.push_back(b.In({1 + p % 3}));
+    const Network n = b.Out({b.Concat(all, 0)});
+    const Partition partition = PartitionNetwork(n).value();
+    EXPECT_LE(TreeSizeOf(partition.tasks[0].dag.stages().back().body).depth, depth) << parts;
+    const std::vector<Array> inputs = RandomInputs(n, 1);
+    const Array got = EvaluatePartition(n, partition, inputs).value()[0];
+    int64_t at = 0;
+    for (const Array& part : inputs)
+      for (int64_t i = 0; i < part.elements(); ++i) ASSERT_EQ(got.at(at++), part.at(i)) << parts;
   }
 }
 

@@ -154,6 +154,23 @@ TEST(GroupTable, FinishesInOrderOfExecutionWithCopiesAndPlaces) {
   EXPECT_EQ(g.grouping.groups[2], (Group{g.NodesOf({last}), -1, -1, g.NodeOf(last), last, {}}));
 }
 
+TEST(GroupTable, ARecurrenceMayBeLargeAndTakesNoMoreNodes) {
+  GraphBuilder b;
+  std::vector<int> chain{b.Op("neg", {b.In({4})})};
+  for (int i = 0; i < 200; ++i) chain.push_back(b.Op("neg", {chain.back()}));
+  const int last = b.Op("exp", {chain.back()});
+  GroupedNetwork g(b.Out({last}));
+  g.table.OpenRecurrence(g.NodesOf(chain));
+  EXPECT_EQ(g.GroupOf(chain[100]), 0);
+  EXPECT_EQ(g.table.GroupThatEndsIn(chain.back()), -1);
+  g.Open(last);
+  g.Finish();
+  ASSERT_EQ(g.grouping.groups.size(), 2u);
+  EXPECT_TRUE(g.grouping.groups[0].recurrence);
+  EXPECT_EQ(g.grouping.groups[0].nodes, g.NodesOf(chain));
+  EXPECT_EQ(g.grouping.groups[0].anchor, -1);
+}
+
 TEST(GroupTable, KnowsTheChoiceForANode) {
   GraphBuilder b;
   const int x = b.In({4}), first = b.Op("neg", {x}), second = b.Op("exp", {first});

@@ -15,6 +15,7 @@
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/passes.h"
 #include "model_builder.h"
+#include "onnx/onnx_pb.h"
 
 namespace diapason {
 namespace {
@@ -248,6 +249,19 @@ TEST(Recurrent, LayersOfFewStepsGiveFinalStatesOutWithoutCopies) {
     const Network n = Optimize(m.model.Import().value(), {}).value();
     EXPECT_TRUE(GroupingFacts(n).recurrences.empty());
     ExpectOutputs(EvaluateNetwork(n, m.InputsOf(n)).value(), Reference(m), layer.read);
+  }
+}
+
+TEST(Recurrent, LayersHaveNoProductWithAnInitialStateOfZeros) {
+  for (const std::string op : {"LSTM", "GRU", "RNN"}) {
+    LayerModel m({.op = op});
+    const LayerModel without({.op = op});
+    m.model.Initializer("zeros", Array(DType::kFloat32, {1, kBatch, kHidden}));
+    onnx::NodeProto& node = *m.model.proto().mutable_graph()->mutable_node(0);
+    for (int input = 5; input < (op == "LSTM" ? 7 : 6); ++input) node.set_input(input, "zeros");
+    const Network n = m.model.Import().value();
+    EXPECT_EQ(CountOps(n, "matmul"), CountOps(without.model.Import().value(), "matmul")) << op;
+    ExpectOutputs(EvaluateNetwork(n, m.InputsOf(n)).value(), Reference(m), {0});
   }
 }
 

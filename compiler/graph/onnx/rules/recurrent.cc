@@ -127,24 +127,24 @@ void RnnStep(Composer& c, const Cell& cell, const Direction& d, const ImportValu
   s.h = Activated(c, cell, 0, s.h ? c.Add(c.Matmul(s.h, d.r), x) : x);
 }
 
-// Gates in the order z r h.
+// Gates in the order z r h. One product serves all of them if the reset gate comes after it; the sums of z and r are
+// apart then, since each is computed in the kernel that reads it, and else in the product's.
 void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
   ImportValue& h = s.h;
-  const int64_t hidden = cell.hidden;
-  const ImportValue product = h ? c.Matmul(h, d.r) : nullptr;
-  ImportValue zr = c.Slice(x, -1, 0, 2 * hidden);
-  if (product) zr = c.Add(cell.linear_before_reset ? c.Slice(product, -1, 0, 2 * hidden) : product, zr);
-  const ImportValue z = Activated(c, cell, 0, Gate(c, zr, cell, 0)), own = Gate(c, x, cell, 2);
-  const auto reset = [&](const ImportValue& value) {
-    return value ? c.Mul(Activated(c, cell, 0, Gate(c, zr, cell, 1)), value) : nullptr;
+  const bool together = cell.linear_before_reset;
+  const ImportValue product = h ? c.Matmul(h, d.r) : nullptr, own = Gate(c, x, cell, 2);
+  const auto of_product = [&](int64_t gate) { return product ? Gate(c, product, cell, gate) : nullptr; };
+  const ImportValue zr = together ? nullptr : SumOfTerms(c, product, c.Slice(x, -1, 0, 2 * cell.hidden));
+  const auto gate = [&](int64_t which) {
+    return Activated(c, cell, 0,
+                     together ? SumOfTerms(c, of_product(which), Gate(c, x, cell, which)) : Gate(c, zr, cell, which));
   };
   ImportValue seen;
-  if (cell.linear_before_reset) {
-    seen = reset(SumOfTerms(c, product ? Gate(c, product, cell, 2) : nullptr, d.late_bias));
-  } else if (h) {
-    seen = c.Matmul(reset(h), d.last_r);
+  if (const ImportValue before_reset = together ? SumOfTerms(c, of_product(2), d.late_bias) : h; before_reset) {
+    seen = c.Mul(gate(1), before_reset);
+    if (!together) seen = c.Matmul(seen, d.last_r);
   }
-  const ImportValue candidate = Activated(c, cell, 1, SumOfTerms(c, seen, own));
+  const ImportValue z = gate(0), candidate = Activated(c, cell, 1, SumOfTerms(c, seen, own));
   h = SumOfTerms(c, c.Mul(c.Sub(c.Scalar(1, z), z), candidate), h ? c.Mul(z, h) : nullptr);
 }
 
@@ -260,10 +260,18 @@ class Unrolled {
 
   ImportValue OfDirection(int input, int64_t d) { return c_.Squeeze(c_.Slice(c_.Input(input), 0, d, d + 1), {0}); }
 
+  // Null if it is known to be zero: exporters write zeros out.
   ImportValue InitialState(int input, int64_t d) {
-    if (!node_.HasInput(input)) return nullptr;
+    if (!node_.HasInput(input) || IsZero(c_.Input(input))) return nullptr;
     if (!layout_) return OfDirection(input, d);
     return c_.Squeeze(c_.Slice(c_.Input(input), 1, d, d + 1), {1});
+  }
+
+  static bool IsZero(const ImportValue& x) {
+    int64_t i = 0;
+    const int64_t n = x->value ? x->value->elements() : -1;
+    while (i < n && x->value->at(i) == 0) ++i;
+    return i == n;
   }
 
   // A scale or zero point for all weights of the direction, or for each column.
