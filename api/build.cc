@@ -346,7 +346,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   Tell(options, "reading the model");
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
-                   LoadPlans(options.model, /*with_network=*/true, options.hooks));
+                   LoadPlans(options.model, resolved.target, /*with_network=*/true, options.hooks));
   if (options.shipped_records) from.push_back(ShippedSource());
   RecordSources sources(std::move(from));
   const std::string latencies = HistoryOfLatencies(options);

@@ -10,6 +10,7 @@
 #include "api/version.h"
 #include "base/check.h"
 #include "compiler/graph/builtin.h"
+#include "service/target.h"
 
 namespace diapason::api {
 namespace {
@@ -89,7 +90,8 @@ absl::StatusOr<DimChoices> DimsOf(const Model& model) {
   return limits;
 }
 
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, bool with_network, const Hooks& hooks) {
+absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const Target& target, bool with_network,
+                                                    const Hooks& hooks) {
   RETURN_IF_ERROR(CheckStop(hooks, "the model was read"));
   ASSIGN_OR_RETURN(const ModelOptions options, ModelOptionsOf(model));
   ASSIGN_OR_RETURN(const DimChoices dims, DimsOf(model));
@@ -99,6 +101,7 @@ absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, bool wit
   ImportRequest request{model.source, options, LimitsOf(model), with_network, hooks.stop};
   request.prove_padding = true;
   request.mask = model.mask;
+  request.whole_recurrences = PrefersWholeRecurrences(target);
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, ImportPlans(std::move(request), dims));
   for (const std::string& warning : WarningsOf(plans)) Warn(hooks, warning);
   return plans;

@@ -19,7 +19,9 @@ absl::StatusOr<DimChoices> DimsOf(const Model& model);
 // Reads and optimizes the model, and finds its fusion alternatives, in processes of their own: once for each
 // combination of sizes. Whether inputs may be padded is found out as well. What the user should know goes to
 // hooks.warn.
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, bool with_network, const Hooks& hooks);
+// For a target.
+absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const Target& target, bool with_network,
+                                                    const Hooks& hooks);
 
 // The file that processes are started from.
 const std::string& Program();

@@ -14,6 +14,7 @@
 #include "db/rounds.h"
 #include "scheduler/space.h"
 #include "scheduler/tuner.h"
+#include "service/target.h"
 
 namespace diapason::api {
 namespace {
@@ -29,9 +30,9 @@ Target WithoutMissing(const Target& target, const TuneJob& job) {
 // The assembled network, by those who measured.
 absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet,
                                                       ::diapason::History& history, double tuned_seconds) {
-  ASSIGN_OR_RETURN(
-      const std::vector<ImportedPlan> plans,
-      ImportPlans({job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop}, job.spec.dims));
+  ImportRequest request{job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop};
+  request.whole_recurrences = PrefersWholeRecurrences(fleet.target.target);
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ImportPlans(std::move(request), job.spec.dims));
   MeasuringJudgeOptions options{fleet.target.facts.model, job.spec.measure.build_timeout_s, 1, job.stop};
   options.latency_network = NetworkName(job.spec.model);
   options.contender_seconds = ContenderSeconds(tuned_seconds);

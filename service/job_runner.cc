@@ -12,6 +12,7 @@
 #include "service/job_progress.h"
 #include "service/measurer.h"
 #include "service/measuring_judge.h"
+#include "service/target.h"
 #include "worker/rpc/log.h"
 
 namespace diapason {
@@ -137,8 +138,10 @@ absl::StatusOr<std::vector<ImportedPlan>> JobRunner::ReadNetworks(JobTable::Entr
     ASSIGN_OR_RETURN(const std::string path, files_.BringModel(message));
     ModelOptions options = spec.options;
     options.external_data = false;
-    ASSIGN_OR_RETURN(plans,
-                     ImportPlans({path, options, options_.import, /*with_network=*/true, &entry.stop}, spec.dims));
+    ImportRequest request{path, options, options_.import, /*with_network=*/true, &entry.stop};
+    ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
+    request.whole_recurrences = PrefersWholeRecurrences(target);
+    ASSIGN_OR_RETURN(plans, ImportPlans(std::move(request), spec.dims));
     return absl::OkStatus();
   }));
   return plans;

@@ -51,6 +51,10 @@ absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) 
   return ResolveWith(std::move(target), device->facts());
 }
 
+bool PrefersWholeRecurrences(const Target& target) {
+  return target.kind == TargetKind::kCuda && DefaultFacts(target).max_cluster > 1;
+}
+
 absl::Status CheckTargetRunsHere(const Target& target) { return CheckRunsHere(target); }
 
 Target WithoutMissingLibraries(const Target& target, const std::function<absl::Status(Library)>& check,

@@ -28,6 +28,10 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
+// Whether all steps of a recurrence are one kernel by default there, if no record says otherwise: on GPUs with
+// clusters.
+bool PrefersWholeRecurrences(const Target& target);
+
 // Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names
 // the features or the architecture that is missing; other errors are those of the compiler: it is not installed, or
 // does not know the processor.

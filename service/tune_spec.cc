@@ -16,6 +16,7 @@
 #include "diapason/v1/tuning.pb.h"
 #include "scheduler/objective.h"
 #include "service/record_collection.h"
+#include "service/target.h"
 
 namespace diapason {
 namespace {
@@ -175,8 +176,10 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
   if (!spec.dims.weights.empty() && spec.objective != "sum")
     return absl::InvalidArgumentError(absl::StrCat("--weight of sizes goes with --objective sum, not with '",
                                                    spec.objective, "': leave one of them out"));
-  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans,
-                   ImportPlans({path, spec.options, options.limits, /*with_network=*/false, options.stop}, spec.dims));
+  ImportRequest request{path, spec.options, options.limits, /*with_network=*/false, options.stop};
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
+  request.whole_recurrences = PrefersWholeRecurrences(target);
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, ImportPlans(std::move(request), spec.dims));
   std::vector<std::string> warnings = WarningsOf(plans);
   TuneWork work = MergePlans(NetworkName(spec.model), std::move(plans), spec.target);
   work.warnings = std::move(warnings);

@@ -38,9 +38,9 @@ std::vector<int> NextConcats(const Network& network, const Grouping& grouping, c
 
 }  // namespace
 
-FusionModes DefaultFusion(const GroupingFacts& facts) {
+FusionModes DefaultFusion(const GroupingFacts& facts, FusionModes begin) {
   const Network& network = facts.network;
-  FusionModes modes;
+  FusionModes modes = std::move(begin);
   std::set<int> tried;
   size_t window = 1;  // how many are tried at once: more as long as they are apart
   for (std::optional<GroupChanges> changes;;) {

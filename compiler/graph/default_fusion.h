@@ -8,6 +8,7 @@ namespace diapason {
 // Concatenations in place where that leaves fewer kernels, or as many that write less. They are decided one by one in
 // order; those whose changes are apart by few groupings, so that the effort does not grow with their number times that
 // of the nodes.
-FusionModes DefaultFusion(const GroupingFacts& facts);
+// `begin`: modes that are decided already.
+FusionModes DefaultFusion(const GroupingFacts& facts, FusionModes begin = {});
 
 }  // namespace diapason

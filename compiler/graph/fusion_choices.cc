@@ -60,8 +60,10 @@ class ChoicePointFinder {
  public:
   explicit ChoicePointFinder(const Network& network) : network_(network), facts_(network) {}
 
-  absl::StatusOr<FusionChoices> Find() {
-    fusion_.default_modes = DefaultFusion(facts_);
+  absl::StatusOr<FusionChoices> Find(bool whole_recurrences) {
+    for (const RecurrentNodes& recurrence : facts_.recurrences)
+      if (whole_recurrences) fusion_.default_modes[recurrence.nodes.back()] = FusionMode::kRecurrence;
+    fusion_.default_modes = DefaultFusion(facts_, std::move(fusion_.default_modes));
     ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes));
     default_.emplace(facts_, fusion_.default_modes);
     FindRegions();
@@ -93,10 +95,20 @@ class ChoicePointFinder {
     return changes;
   }
 
+  bool IsOfRecurrence(const FusionOption& option) const {
+    const auto mode = fusion_.default_modes.find(option.node);
+    return option.other == FusionMode::kRecurrence ||
+           (mode != fusion_.default_modes.end() && mode->second == FusionMode::kRecurrence);
+  }
+  std::string TitleOf(const FusionOption& option) const {
+    return IsOfRecurrence(option) && option.other != FusionMode::kRecurrence ? "recurrence unrolled"
+                                                                             : NameOfOption(network_, option);
+  }
+
   std::vector<FusionOption> OptionsOf(bool recurrences) const {
     std::vector<FusionOption> options;
     for (const FusionOption& option : default_->base().options)
-      if ((option.other == FusionMode::kRecurrence) == recurrences) options.push_back(option);
+      if (IsOfRecurrence(option) == recurrences) options.push_back(option);
     return options;
   }
 
@@ -110,7 +122,7 @@ class ChoicePointFinder {
       std::vector<Choice> apart;
       for (size_t i = batch; i < order.size(); i += kOptionBatches) {
         const FusionOption& option = options[order[i]];
-        apart.push_back({NameOfOption(network_, option), {{option.node, option.other}}});
+        apart.push_back({TitleOf(option), {{option.node, option.other}}});
       }
       std::vector<Change> found = ChangesApart(apart);
       for (size_t i = 0; i < apart.size(); ++i) changes[order[batch + i * kOptionBatches]] = std::move(found[i]);
@@ -304,7 +316,9 @@ bool RunsMore(const FusionAlternative& alternative, const FusionAlternative& oth
 
 }  // namespace
 
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network) { return ChoicePointFinder(network).Find(); }
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, bool whole_recurrences) {
+  return ChoicePointFinder(network).Find(whole_recurrences);
+}
 
 std::vector<int> AlternativesThatMayWin(const ChoicePoint& point) {
   std::vector<int> may;

@@ -46,8 +46,9 @@ struct FusionChoices {
   int groupings = 0;
 };
 
-// REQUIRES: as PartitionNetwork.
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network);
+// With `whole_recurrences` the default is one kernel for all steps of a recurrence, else the steps are unrolled; the
+// other is the alternative. REQUIRES: as PartitionNetwork.
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, bool whole_recurrences = false);
 
 // Indices, ascending, of the alternatives that can be fastest for some times of their tasks: one that runs everything
 // that another one runs, and more, is left out. The default is always among them.

@@ -33,8 +33,13 @@ class Grouper {
   void OpenRecurrences() {
     for (const RecurrentNodes& recurrence : facts_.recurrences) {
       const int result = recurrence.nodes.back();
-      table_.AddOption(result, FusionMode::kRecurrence);
-      if (table_.ModeOf(result) == FusionMode::kRecurrence) table_.OpenRecurrence(recurrence.nodes);
+      if (table_.ModeOf(result) != FusionMode::kRecurrence) {
+        table_.AddOption(result, FusionMode::kRecurrence);
+        continue;
+      }
+      const bool collects = facts_.network.nodes[result].op == "concat";
+      table_.AddOption(result, collects ? FusionMode::kInPlace : FusionMode::kDefault);
+      table_.OpenRecurrence(recurrence.nodes);
     }
   }
 

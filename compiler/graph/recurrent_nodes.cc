@@ -132,9 +132,9 @@ class RecurrenceFinder {
     return n;
   }
 
-  // No larger than what a product makes: the product with the inputs of all steps is larger.
+  // Not much larger than what a product makes: the product with the inputs of all steps is.
   bool IsSmall(int n, int product) const {
-    return facts_.ResultOf(n).type.elements() <= facts_.ResultOf(product).type.elements();
+    return facts_.ResultOf(n).type.elements() <= 2 * facts_.ResultOf(product).type.elements();
   }
 
   // `result` and what it alone reads, directly or through others, ascending; empty if that is less than all products.

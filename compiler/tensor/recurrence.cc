@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kLeastUnits = 2;
 constexpr size_t kMostSumsOfStep = 4;
 
-// The stages of a dag that compute, in order, without those that only move elements of placeholders.
+// The stages of a dag that compute, without those that only move elements of placeholders. In order of the sums behind
+// which they come: what reads one of them alone stands beside it, wherever it is read.
 struct ComputingStages {
   explicit ComputingStages(const ComputeDag& of) : dag(of), position(of.size(), -1), bodies(of.size()) {
     for (int id = 0; id < dag.size(); ++id) {
@@ -27,9 +28,28 @@ struct ComputingStages {
         moved.insert(id);
         continue;
       }
-      position[id] = static_cast<int>(ids.size());
       ids.push_back(id);
     }
+    const std::vector<int> sums = SumsInFront();
+    std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) { return sums[a] < sums[b]; });
+    for (size_t i = 0; i < ids.size(); ++i) position[ids[i]] = static_cast<int>(i);
+  }
+
+  // By stage: the sums on the longest path to it, itself included.
+  std::vector<int> SumsInFront() const {
+    std::vector<int> sums(dag.size(), 0);
+    for (int id : ids) {
+      for (int producer : ProducersOf(id)) sums[id] = std::max(sums[id], sums[producer]);
+      sums[id] += dag.stage(id).reduces();
+    }
+    return sums;
+  }
+  std::vector<int> ProducersOf(int id) const {
+    std::vector<int> producers;
+    Visit(bodies[id], [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kLoad) producers.push_back(e.buffer);
+    });
+    return producers;
   }
 
   Expr Inlined(const Stage& stage) const {
@@ -227,6 +247,7 @@ class RecurrenceFinder {
   absl::StatusOr<Recurrence> Describe(int first, int period, int steps) {
     first_ = first;
     period_ = period;
+    if (first > 2 * period) return absl::InvalidArgumentError("more than two steps come before those that are alike");
     Recurrence r;
     r.steps = steps;
     r.step = MakeVar("step");

@@ -146,6 +146,27 @@ TEST(Recurrences, OfATaggerAreOneTaskForBothDirections) {
     ExpectNear(EvaluatePartition(n, PartitionAs(n, fusion, chosen).value(), {ids}).value()[0], want, 1e-5);
 }
 
+// The other way around: one kernel by default, and the steps are the alternative.
+TEST(Recurrences, MayBeWholeByDefault) {
+  const Network n = LoadOptimized("lstm-tagger", Tagger("6")).value();
+  const FusionChoices fusion = FindFusionChoices(n, /*whole_recurrences=*/true).value();
+  ASSERT_EQ(fusion.choice_points.size(), 4u);
+  for (const ChoicePoint& point : fusion.choice_points) {
+    ASSERT_EQ(point.alternatives.size(), 2u);
+    EXPECT_EQ(point.alternatives[0].tasks.size(), 1u);
+    EXPECT_EQ(point.alternatives[1].name, "recurrence unrolled");
+    EXPECT_GT(point.alternatives[1].tasks.size(), 1u);
+  }
+  int64_t kernels = 0;
+  for (const Task& task : fusion.partition.tasks)
+    if (absl::StartsWith(task.name, "recurrence_")) kernels += task.weight;
+  EXPECT_EQ(kernels, 4);
+  const Array ids(DType::kInt64, n.tensors[n.inputs[0]].type.shape);
+  const Array want = EvaluateNetwork(n, {ids}).value()[0];
+  for (const std::vector<int>& chosen : {std::vector<int>{0, 0, 0, 0}, {1, 0, 0, 1}, {1, 1, 1, 1}})
+    ExpectNear(EvaluatePartition(n, PartitionAs(n, fusion, chosen).value(), {ids}).value()[0], want, 1e-5);
+}
+
 TEST(Recurrences, AreFoundAtTheSameEffortHoweverManyStepsTheyHave) {
   const auto groupings_of = [](const std::string& seq) {
     const FusionChoices fusion = FindFusionChoices(LoadOptimized("lstm-tagger", Tagger(seq)).value()).value();

@@ -108,7 +108,14 @@ ImportValue Gate(Composer& c, const ImportValue& x, const Cell& cell, int64_t ga
 // they are zero.
 struct CellState {
   ImportValue h, state;
+  ImportValue runs;  // which sequences have this step; null: all
 };
+
+// What has ended keeps what was there before the step, zero where that is null. Outputs are computed from states that
+// are kept so: of sequences that have ended they do not count, and each step then computes all that it hands on.
+ImportValue Kept(Composer& c, const ImportValue& runs, const ImportValue& value, const ImportValue& before) {
+  return runs ? c.Op("where", {runs, value, before ? before : c.Scalar(0, value)}) : value;
+}
 
 // x: batch x gates*hidden, the input's product with its biases. One step.
 using CellStep =
@@ -150,7 +157,7 @@ void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValu
 
 // Gates in the order i o f c.
 void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, CellState& s) {
-  auto& [h, state] = s;
+  auto& [h, state, runs] = s;
   const ImportValue gates = h ? c.Add(ProductWith(c, h, d.r, d.of_r), x) : x;
   auto gate = [&](int64_t which, int64_t peephole, const ImportValue& seen) {
     ImportValue y = Gate(c, gates, cell, which);
@@ -164,7 +171,7 @@ void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportVal
     const ImportValue f = cell.input_forget ? c.Sub(c.Scalar(1, i), i) : gate(2, 2, state);
     next = c.Add(c.Mul(f, state), next);
   }
-  state = next;
+  state = Kept(c, runs, next, state);
   ImportValue o = gate(1, 1, state);
   ImportValue out = cell.activations[2].name == "tanh" && cell.clip == 0
                         ? c.Op("tanh", {state})
@@ -243,14 +250,15 @@ class Unrolled {
                                                      kMostCells, " are unrolled: shorten the sequence"));
     }
     ASSIGN_OR_RETURN(activations_, ActivationsOf(node_, kind_.activations, directions_));
-    if (node_.HasInput(4)) runs_ = RunningSequences();
+    has_lengths_ = node_.HasInput(4);
     return c_.status();
   }
 
-  // steps x batch x 1: whether a sequence has not ended.
-  ImportValue RunningSequences() {
+  // steps x batch x 1, in the order of one direction: whether a sequence has not ended, or has begun. A tensor for each
+  // direction, since it belongs to its steps.
+  ImportValue RunningSequences(bool reverse) {
     Array numbers(DType::kInt64, {cell_.steps, 1, 1});
-    for (int64_t t = 0; t < cell_.steps; ++t) numbers.set_int(t, t);
+    for (int64_t k = 0; k < cell_.steps; ++k) numbers.set_int(k, reverse ? cell_.steps - 1 - k : k);
     const ImportValue lengths = c_.Cast(c_.Input(4), DType::kInt64);
     return c_.Op("less", {c_.Constant(std::move(numbers)), c_.Reshape(lengths, {1, cell_.batch, 1})});
   }
@@ -336,23 +344,16 @@ class Unrolled {
 
   void RunDirection(const Cell& cell, const Direction& d, bool reverse) {
     const ImportValue products = InputProduct(d);
-    CellState last{d.h, d.state};
+    const ImportValue runs = has_lengths_ ? RunningSequences(reverse) : nullptr;
+    CellState last{d.h, d.state, nullptr};
     std::vector<ImportValue> outputs(cell.steps);
     for (int64_t k = 0; k < cell.steps && c_.ok(); ++k) {
       int64_t t = reverse ? cell.steps - 1 - k : k;
       CellState next = last;
+      next.runs = runs ? RowOf(runs, k) : nullptr;
       kind_.step(c_, cell, d, RowOf(products, t), next);
-      ImportValue out = next.h;
-      if (runs_) {  // sequences that have ended keep their state, and their outputs are zeros
-        const ImportValue runs = RowOf(runs_, t);
-        const auto kept = [&](const ImportValue& value, const ImportValue& otherwise) {
-          return c_.Op("where", {runs, value, otherwise ? otherwise : c_.Scalar(0, value)});
-        };
-        out = kept(next.h, nullptr);
-        next.h = last.h ? kept(next.h, last.h) : out;
-        if (next.state) next.state = kept(next.state, last.state);
-      }
-      outputs[t] = c_.Unsqueeze(out, {0});
+      next.h = Kept(c_, next.runs, next.h, last.h);
+      outputs[t] = c_.Unsqueeze(Kept(c_, next.runs, next.h, nullptr), {0});
       last = next;
     }
     if (c_.ok()) Collect(std::move(outputs), last, reverse);
@@ -369,7 +370,7 @@ class Unrolled {
       return static_cast<int64_t>(rows.size()) - 1;
     };
     int64_t row_of_h = -1, row_of_state = -1;
-    if (h && all && !runs_) {
+    if (h && all && !has_lengths_) {
       row_of_h = reverse ? 0 : cell_.steps - 1;
     } else if (h && may_join && (all || state)) {
       row_of_h = add_row(last.h);
@@ -406,7 +407,7 @@ class Unrolled {
   Composer c_;
   Cell cell_;
   ImportValue x_, w_, r_;
-  ImportValue runs_;  // RunningSequences; null: all have all steps
+  bool has_lengths_ = false;
   bool layout_ = false;
   std::string direction_;
   int64_t directions_ = 1;
