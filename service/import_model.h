@@ -40,7 +40,7 @@ struct ImportRequest {
   bool prove_padding = false;
   std::string mask = {};
   SymbolSizes least = {};
-  bool whole_recurrences = false;  // FindFusionChoices; PrefersWholeRecurrences says for which targets
+  int64_t whole_recurrence_bytes = 0;  // FindFusionChoices; WholeRecurrenceBytes has it for targets
 };
 
 // An input: its shape as it was read, its type as the optimized network has it.

@@ -51,8 +51,10 @@ absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) 
   return ResolveWith(std::move(target), device->facts());
 }
 
-bool PrefersWholeRecurrences(const Target& target) {
-  return target.kind == TargetKind::kCuda && DefaultFacts(target).max_cluster > 1;
+int64_t WholeRecurrenceBytes(const Target& target) {
+  if (target.kind != TargetKind::kCuda) return 0;
+  const DeviceFacts facts = DefaultFacts(target);
+  return facts.max_cluster > 1 ? facts.max_cluster * facts.max_shared_bytes : 0;
 }
 
 absl::Status CheckTargetRunsHere(const Target& target) { return CheckRunsHere(target); }

@@ -1,6 +1,7 @@
 // Targets as commands use them: with the facts of the device behind them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,9 +29,9 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
-// Whether all steps of a recurrence are one kernel by default there, if no record says otherwise: on GPUs with
-// clusters.
-bool PrefersWholeRecurrences(const Target& target);
+// The weights of a recurrence, in bytes, up to which all its steps are one kernel by default: as many as a cluster of
+// blocks keeps on chip. 0 where there are no clusters.
+int64_t WholeRecurrenceBytes(const Target& target);
 
 // Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names
 // the features or the architecture that is missing; other errors are those of the compiler: it is not installed, or

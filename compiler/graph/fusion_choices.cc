@@ -60,9 +60,10 @@ class ChoicePointFinder {
  public:
   explicit ChoicePointFinder(const Network& network) : network_(network), facts_(network) {}
 
-  absl::StatusOr<FusionChoices> Find(bool whole_recurrences) {
+  absl::StatusOr<FusionChoices> Find(int64_t whole_recurrence_bytes) {
     for (const RecurrentNodes& recurrence : facts_.recurrences)
-      if (whole_recurrences) fusion_.default_modes[recurrence.nodes.back()] = FusionMode::kRecurrence;
+      if (recurrence.weight_bytes <= whole_recurrence_bytes)
+        fusion_.default_modes[recurrence.nodes.back()] = FusionMode::kRecurrence;
     fusion_.default_modes = DefaultFusion(facts_, std::move(fusion_.default_modes));
     ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes));
     default_.emplace(facts_, fusion_.default_modes);
@@ -316,8 +317,8 @@ bool RunsMore(const FusionAlternative& alternative, const FusionAlternative& oth
 
 }  // namespace
 
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, bool whole_recurrences) {
-  return ChoicePointFinder(network).Find(whole_recurrences);
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, int64_t whole_recurrence_bytes) {
+  return ChoicePointFinder(network).Find(whole_recurrence_bytes);
 }
 
 std::vector<int> AlternativesThatMayWin(const ChoicePoint& point) {

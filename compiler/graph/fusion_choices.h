@@ -46,9 +46,9 @@ struct FusionChoices {
   int groupings = 0;
 };
 
-// With `whole_recurrences` the default is one kernel for all steps of a recurrence, else the steps are unrolled; the
-// other is the alternative. REQUIRES: as PartitionNetwork.
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, bool whole_recurrences = false);
+// The default is one kernel for all steps of a recurrence if its weights have at most `whole_recurrence_bytes`; else
+// its steps are unrolled. The other is the alternative. REQUIRES: as PartitionNetwork.
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, int64_t whole_recurrence_bytes = 0);
 
 // Indices, ascending, of the alternatives that can be fastest for some times of their tasks: one that runs everything
 // that another one runs, and more, is left out. The default is always among them.

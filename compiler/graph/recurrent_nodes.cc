@@ -85,11 +85,24 @@ class RecurrenceFinder {
     return false;
   }
 
+  int64_t WeightBytesOf(const std::vector<int>& nodes) const {
+    std::set<int> weights;
+    for (int n : nodes)
+      if (facts_.IsAnchor(n)) weights.insert(network_.nodes[n].inputs[1]);
+    int64_t bytes = 0;
+    for (int weight : weights) {
+      const TensorType& type = network_.tensors[weight].type;
+      bytes += type.elements() * BytesOf(type.dtype);
+    }
+    return bytes;
+  }
+
   void FindOne(const ProductChain& chain) {
     for (int result : ResultsOf(chain)) {
-      RecurrentNodes recurrence{NodesBehind(result, chain)};
+      RecurrentNodes recurrence{NodesBehind(result, chain), 0};
       if (!IsRecurrence(recurrence.nodes)) continue;
       taken_.insert(recurrence.nodes.begin(), recurrence.nodes.end());
+      recurrence.weight_bytes = WeightBytesOf(recurrence.nodes);
       found_.push_back(std::move(recurrence));
       return;
     }

@@ -2,6 +2,7 @@
 // alike, and each reads what the one before it computed.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace diapason {
@@ -13,6 +14,7 @@ struct RecurrentNodes {
   // Ascending. Only the result of the last one is read outside: the outputs of all steps, joined, or that of the last
   // step.
   std::vector<int> nodes;
+  int64_t weight_bytes = 0;  // of the constants by which it multiplies in each step
 };
 
 // In order of their last nodes; they have no node in common. Products of matrices by the same constant, each of which

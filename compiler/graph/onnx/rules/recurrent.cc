@@ -152,7 +152,8 @@ void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValu
     if (!together) seen = c.Matmul(seen, d.last_r);
   }
   const ImportValue z = gate(0), candidate = Activated(c, cell, 1, SumOfTerms(c, seen, own));
-  h = SumOfTerms(c, c.Mul(c.Sub(c.Scalar(1, z), z), candidate), h ? c.Mul(z, h) : nullptr);
+  // (1 - z) candidate + z h, without a tensor that holds a 1: verification draws constants, and the state would grow.
+  h = h ? c.Add(candidate, c.Mul(z, c.Sub(h, candidate))) : c.Sub(candidate, c.Mul(z, candidate));
 }
 
 // Gates in the order i o f c.
@@ -167,9 +168,10 @@ void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportVal
   const ImportValue i = gate(0, 0, state);
   const ImportValue candidate = Activated(c, cell, 1, Gate(c, gates, cell, 3));
   ImportValue next = c.Mul(i, candidate);
-  if (state) {
-    const ImportValue f = cell.input_forget ? c.Sub(c.Scalar(1, i), i) : gate(2, 2, state);
-    next = c.Add(c.Mul(f, state), next);
+  if (state && cell.input_forget) {
+    next = c.Add(state, c.Mul(i, c.Sub(candidate, state)));  // (1 - i) state + i candidate
+  } else if (state) {
+    next = c.Add(c.Mul(gate(2, 2, state), state), next);
   }
   state = Kept(c, runs, next, state);
   ImportValue o = gate(1, 1, state);
