@@ -86,7 +86,7 @@ def measure(name, args, folder):
     exported = folder / "layer.onnx"
     torch.onnx.export(model, (x,), str(exported), input_names=["x"], output_names=["y"], dynamo=False, opset_version=17)
     with torch.no_grad():
-        np.save(folder / "x.npy", x.numpy())
+        np.save(folder / "x.npy", x.numpy().astype(args.dtype))
         np.save(folder / "y.npy", model(x).numpy())
     diapason = pathlib.Path(args.programs) / "diapason"
     network = [exported, "--target", "cuda", "--dtype", args.dtype]
