@@ -112,7 +112,7 @@ Expr RecurrentNest::GlobalLoad(const ExprNode& load) {
 }
 
 Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, bool ahead) {
-  const Expr bare = Substitute(body, AxesAt(r, stage, at, unit_));
+  const Expr bare = analyzer_.Simplify(Substitute(body, AxesAt(r, stage, at, unit_)));
   const Expr lowered = Rewrite(bare, [&](const Expr& e) -> Expr {
     if (e->kind != ExprKind::kLoad) return e;
     if (IsGlobal(e->buffer)) return ahead && gpu ? LoadAhead(GlobalLoad(*e)) : GlobalLoad(*e);

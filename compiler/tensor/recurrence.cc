@@ -373,7 +373,7 @@ class RecurrenceFinder {
     analyzer.Bind(unit, r.units);
     for (int64_t row = 0; row < r.RowsOf(stage); ++row)
       for (int64_t group = 0; group < r.GroupsOf(stage); ++group) {
-        const Expr at = Substitute(body, AxesAt(r, stage, {row, group}, unit));
+        const Expr at = analyzer.Simplify(Substitute(body, AxesAt(r, stage, {row, group}, unit)));
         bool own = true;
         Visit(at, [&](const ExprNode& e) {
           if (e.kind != ExprKind::kLoad || (e.buffer >= 0 && dag_.stage(e.buffer).placeholder)) return;
@@ -509,13 +509,15 @@ std::optional<RowAndGroup> OwnElement(const Recurrence& recurrence, const Stage&
   RowAndGroup at;
   for (size_t d = 0; d + 1 < indices.size(); ++d) {
     const Expr index = analyzer.Simplify(indices[d]);
-    if (index->kind != ExprKind::kIntImm) return std::nullopt;
+    if (index->kind != ExprKind::kIntImm || index->value < 0 || index->value >= stage.axes[d].extent)
+      return std::nullopt;
     at.row = at.row * stage.axes[d].extent + index->value;
   }
   const bool uniform = recurrence.IsUniform(stage);
   const Expr first = analyzer.Simplify(uniform ? indices.back() : Sub(indices.back(), unit));
   if (first->kind != ExprKind::kIntImm || first->value % recurrence.units != 0) return std::nullopt;
   at.group = uniform ? 0 : first->value / recurrence.units;
+  if (at.group < 0 || at.group >= recurrence.GroupsOf(stage)) return std::nullopt;
   return at;
 }
 

@@ -80,6 +80,30 @@ TEST(RecurrenceTest, SaysWhyADagIsNone) {
   EXPECT_NE(why(b.Build({h}).value()).find("no steps are alike"), std::string::npos);
 }
 
+// Gates that a step joins: of a choice between two stages only one is left for each group.
+TEST(RecurrenceTest, KnowsJoinedStages) {
+  DagBuilder b;
+  const int w = b.Constant("w", {8, 8});
+  int h = b.Placeholder("h0", {1, 8});
+  for (int k = 0; k < 6; ++k) {
+    const std::string step = std::to_string(k);
+    const int product = b.Reduce("p" + step, {1, 8}, {8}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      return Mul(b.At(h, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+    });
+    const int more = b.Compute("m" + step, {1, 8}, [&](const auto& i) { return Call("tanh", {b.At(product, i)}); });
+    const int both = b.Compute("b" + step, {1, 16}, [&](const auto& i) {
+      return Select(Lt(i[1], IntImm(8)), b.At(product, i), b.At(more, {i[0], Sub(i[1], IntImm(8))}));
+    });
+    h = b.Compute("h" + step, {1, 8}, [&](const auto& i) {
+      return Mul(b.At(both, i), b.At(both, {i[0], Add(i[1], IntImm(8))}));
+    });
+  }
+  const auto r = FindRecurrence(b.Build({h}).value());
+  ASSERT_TRUE(r.ok()) << r.status();
+  EXPECT_EQ(r->steps, 6);
+  EXPECT_EQ(r->units, 8);
+}
+
 // Where each result is read twice, two of them are a step.
 TEST(RecurrenceTest, TakesTwoResultsAsAStepWhereMemoryIsLonger) {
   DagBuilder b;

@@ -29,7 +29,7 @@ using testing::RecurrentShape;
 using testing::Reference;
 
 constexpr uint64_t kInputs = 7;
-constexpr int kCandidates = 6;
+constexpr int kCandidates = 4;
 
 std::unique_ptr<TaskSpace> SpacesOf(const ComputeDag& dag, const Target& target, const DeviceFacts& facts) {
   auto spaces = TaskSpace::Create(dag, target, facts);
