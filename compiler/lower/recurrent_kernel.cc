@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/lower/kernel_buffers.h"
 #include "compiler/lower/recurrent_nest.h"
 #include "compiler/lower/recurrent_sums.h"

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/apply_step.h"
 #include "compiler/schedule/recurrent_tiles.h"
 

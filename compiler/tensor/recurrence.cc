@@ -1,6 +1,7 @@
 #include "compiler/tensor/recurrence.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -1,6 +1,8 @@
 // Recurrent layers, unrolled, as dags.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 

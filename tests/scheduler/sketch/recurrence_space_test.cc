@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/lower/lower.h"
