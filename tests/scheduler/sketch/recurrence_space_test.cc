@@ -25,7 +25,6 @@ namespace {
 
 using testing::CellKind;
 using testing::Decide;
-using testing::NamedRecurrence;
 using testing::Recurrent;
 using testing::RecurrentShape;
 using testing::Reference;
