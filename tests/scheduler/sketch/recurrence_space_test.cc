@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -38,36 +39,38 @@ std::unique_ptr<TaskSpace> SpacesOf(const ComputeDag& dag, const Target& target,
   return *std::move(spaces);
 }
 
-class RecurrenceOnDeviceTest : public ::testing::TestWithParam<std::string> {};
+// By target and number of the recurrence.
+class RecurrenceOnDeviceTest : public ::testing::TestWithParam<std::tuple<std::string, size_t>> {};
 
 TEST_P(RecurrenceOnDeviceTest, CandidatesComputeTheDag) {
-  const Target target = Target::Parse(GetParam()).value();
+  const auto& [text, number] = GetParam();
+  const Target target = Target::Parse(text).value();
   auto device = OpenDevice(target);
-  if (!device.ok() && (target.kind == TargetKind::kCuda || MayLack(GetParam())))
-    GTEST_SKIP() << device.status().message();
+  if (!device.ok() && (target.kind == TargetKind::kCuda || MayLack(text))) GTEST_SKIP() << device.status().message();
   ASSERT_TRUE(device.ok()) << device.status();
   const DeviceFacts facts = (*device)->facts();
-  std::mt19937 random(11);
-  for (const auto& [name, shape] : testing::Recurrences()) {
-    const ComputeDag dag = Recurrent(shape);
-    const auto spaces = SpacesOf(dag, target, facts);
-    ASSERT_EQ(spaces->size(), 1);
-    const Space& space = spaces->space(0);
-    const Reference reference = testing::MakeReference(dag, kInputs);
-    for (int n = 0; n < kCandidates; ++n) {
-      const std::vector<int32_t> configuration = n == 0 ? space.Default() : Decide(space, {}, &random);
-      SCOPED_TRACE(absl::StrCat(name, " ", absl::StrJoin(configuration, ",")));
-      const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
-      ASSERT_TRUE(lowered.ok()) << lowered.status();
-      EXPECT_EQ(lowered->kernels.size(), 1u);
-      const auto program = CompileProgram(*lowered, target);
-      ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target);
-      ASSERT_EQ(testing::CompareOnDevice(**device, *program, dag, reference), "") << program->source;
-    }
+  std::mt19937 random(static_cast<uint32_t>(11 + number));
+  const auto [name, shape] = testing::Recurrences()[number];
+  const ComputeDag dag = Recurrent(shape);
+  const auto spaces = SpacesOf(dag, target, facts);
+  ASSERT_EQ(spaces->size(), 1);
+  const Space& space = spaces->space(0);
+  const Reference reference = testing::MakeReference(dag, kInputs);
+  for (int n = 0; n < kCandidates; ++n) {
+    const std::vector<int32_t> configuration = n == 0 ? space.Default() : Decide(space, {}, &random);
+    SCOPED_TRACE(absl::StrCat(name, " ", absl::StrJoin(configuration, ",")));
+    const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.size(), 1u);
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target);
+    ASSERT_EQ(testing::CompareOnDevice(**device, *program, dag, reference), "") << program->source;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, RecurrenceOnDeviceTest, ::testing::Values("cpu", "opencl", "cuda"));
+INSTANTIATE_TEST_SUITE_P(Targets, RecurrenceOnDeviceTest,
+                         ::testing::Combine(::testing::Values("cpu", "opencl", "cuda"),
+                                            ::testing::Range<size_t>(0, testing::Recurrences().size())));
 
 // Clusters, shuffles and stores to other blocks, as on a GPU.
 TEST(RecurrenceNestTest, NestsForCudaComputeTheDag) {
