@@ -17,6 +17,10 @@ import time
 import numpy as np
 import torch
 
+from baselines_torch import captured, replay_ms
+
+REPLAYS = 50  # of a sample
+
 LAYERS = {  # kind, steps, rows of a batch, hidden units, layers, directions
     "lstm-256": ("LSTM", 64, 1, 256, 1, 1),
     "lstm-512": ("LSTM", 64, 1, 512, 1, 1),
@@ -57,27 +61,6 @@ def run(*words):
     return done.stdout
 
 
-def graph_of(model, x):
-    with torch.no_grad():
-        for _ in range(3):
-            model(x)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            model(x)
-    return graph
-
-
-def replay_us(graph, replays=50):
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(replays):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1000 / replays
-
-
 def measure(name, args, folder):
     kind, steps, batch, hidden, layers, directions = LAYERS[name]
     torch.manual_seed(1)
@@ -98,12 +81,14 @@ def measure(name, args, folder):
     run(diapason, "run", package, "--input", f"x={folder}/x.npy", "--compare", f"y={folder}/y.npy", *tolerance)
     dtype = torch.float16 if args.dtype == "float16" else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    graph = graph_of(model.cuda().to(dtype), x.cuda().to(dtype))
+    model, x = model.cuda().to(dtype), x.cuda().to(dtype)
+    with torch.no_grad():
+        graph = captured(lambda: model(x), 1)
     samples = {"ours": [], "torch": []}
     for _ in range(args.rounds):
         timed = json.loads(run(diapason, "run", package, "--bench", "--duration", "0.1", "--min-repeat-ms", "20", "--json"))
         samples["ours"] += timed["throughput"]["samples_us"]
-        samples["torch"] += [replay_us(graph) for _ in range(10)]
+        samples["torch"] += [replay_ms(graph, REPLAYS) * 1000 / REPLAYS for _ in range(10)]
     medians = {which: statistics.median(s) for which, s in samples.items()}
     return {"layer": name, "dtype": args.dtype, **medians, "trials": tuned.get("trials"), "kernels": built["kernels_used"],
             "fusion": [c["alternative"] for c in built["fusion_choices"]],

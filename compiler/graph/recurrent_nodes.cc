@@ -74,7 +74,7 @@ class RecurrenceFinder {
 
   // Looks at nodes between the two only.
   bool DependsOn(int n, int earlier) const {
-    std::set<int> open{n}, seen;
+    std::set<int> open{n};
     while (!open.empty()) {
       const int latest = *open.rbegin();
       if (latest <= earlier) return latest == earlier;

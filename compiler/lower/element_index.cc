@@ -27,8 +27,7 @@ Expr PlacedIndex(const StageState& stage, const OutputPlace& to, const std::vect
       even = false;
     }
   }
-  if (even) return place;
-  return Add(IntImm(to.offset), Add(Mul(FloorDiv(flat, to.row), IntImm(to.stride)), FloorMod(flat, to.row)));
+  return even ? place : PlaceOf(to, flat);
 }
 
 // Runs of core_row elements of the last dimension, k, are outermost.
@@ -68,6 +67,12 @@ Expr PackedIndex(const StageState& stage, const std::vector<Expr>& indices) {
 }
 
 }  // namespace
+
+Expr PlaceOf(const OutputPlace& place, const Expr& flat) {
+  if (place.whole()) return flat;
+  return Add(IntImm(place.offset),
+             Add(Mul(FloorDiv(flat, place.row), IntImm(place.stride)), FloorMod(flat, place.row)));
+}
 
 int64_t StoredElements(const State& state, const Bounds& bounds, int id) {
   const StageState& stage = state.stage(id);

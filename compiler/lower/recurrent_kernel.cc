@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compiler/lower/element_index.h"
 #include "compiler/lower/kernel_buffers.h"
 #include "compiler/lower/recurrent_nest.h"
 #include "compiler/lower/recurrent_sums.h"
@@ -135,15 +136,8 @@ class RecurrentKernelBuilder {
     const Expr value =
         Load(nest_.LocalOf(store.stage), stage.dtype, {nest_.LocalIndex(stage, {store.row, store.group})});
     const Expr flat = Add(Add(IntImm(store.offset), Mul(now, IntImm(store.step_stride))), nest_.OwnUnit());
-    const Stmt stores = nest_.ForEach(MakeStore(Output(), Placed(flat), value));
+    const Stmt stores = nest_.ForEach(MakeStore(Output(), PlaceOf(context_.place, flat), value));
     return nest_.gpu ? MakeIf(And(nest_.active, Eq(nest_.lane, IntImm(0))), stores) : stores;
-  }
-
-  Expr Placed(const Expr& flat) const {
-    const OutputPlace& place = context_.place;
-    if (place.whole()) return flat;
-    const Expr row = Mul(FloorDiv(flat, place.row), IntImm(place.stride));
-    return Add(IntImm(place.offset), Add(row, FloorMod(flat, place.row)));
   }
 
   KernelFunc Finish(Stmt body) const {

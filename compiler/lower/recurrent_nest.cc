@@ -101,11 +101,6 @@ Expr RecurrentNest::FlatIndex(const Stage& stage, const std::vector<Expr>& indic
   return analyzer_.Simplify(flat);
 }
 
-const Stage& RecurrentNest::StageIn(int buffer) const {
-  const int carried = Recurrence::CarriedIn(buffer);
-  return dag.stage(carried < 0 ? buffer : r.carried[carried].source);
-}
-
 Expr RecurrentNest::GlobalLoad(const ExprNode& load) {
   Reads(load.buffer);
   return Load(load.buffer, load.dtype, {FlatIndex(dag.stage(load.buffer), load.args)});
@@ -116,7 +111,7 @@ Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, 
   const Expr lowered = Rewrite(bare, [&](const Expr& e) -> Expr {
     if (e->kind != ExprKind::kLoad) return e;
     if (IsGlobal(e->buffer)) return ahead && gpu ? LoadAhead(GlobalLoad(*e)) : GlobalLoad(*e);
-    const Stage& from = StageIn(e->buffer);
+    const Stage& from = dag.stage(r.SourceOf(e->buffer));
     return Load(LocalOf(e->buffer), e->dtype, {LocalIndex(from, *OwnElement(r, from, e->args, unit_, analyzer_))});
   });
   return Substitute(analyzer_.Simplify(lowered), {{unit_.get(), OwnUnit()}, {r.step.get(), step}});
@@ -150,11 +145,11 @@ Expr RecurrentNest::WithTerm(const Expr& e, const Stage& stage, RowAndGroup at, 
 }
 
 Expr RecurrentNest::SharedLoad(const ExprNode& load) {
-  const Stage& from = StageIn(load.buffer);
-  const int carried = Recurrence::CarriedIn(load.buffer);
-  const int id = carried < 0 ? load.buffer : r.carried[carried].source;
+  const int id = r.SourceOf(load.buffer);
+  const Stage& from = dag.stage(id);
   const auto e = std::find_if(exchanged.begin(), exchanged.end(), [&](const auto& x) { return x.stage == id; });
-  const Expr slot = !e->carried ? IntImm(0) : FloorMod(carried < 0 ? Add(step, IntImm(1)) : step, 2);
+  const Expr slot =
+      !e->carried ? IntImm(0) : FloorMod(Recurrence::CarriedIn(load.buffer) < 0 ? Add(step, IntImm(1)) : step, 2);
   return Load(SharedOf(id), load.dtype, {Add(Mul(slot, IntImm(from.elements())), FlatIndex(from, load.args))});
 }
 

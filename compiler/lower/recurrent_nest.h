@@ -73,7 +73,6 @@ class RecurrentNest {
  private:
   void DeclareLocal(int key, int id, const std::string& name);
   Expr FlatIndex(const Stage& stage, const std::vector<Expr>& indices);
-  const Stage& StageIn(int buffer) const;
   Expr GlobalLoad(const ExprNode& load);
   Expr LoadAhead(const Expr& load);
   Expr SharedLoad(const ExprNode& load);

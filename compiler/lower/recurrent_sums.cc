@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "compiler/lower/lane_registers.h"
+#include "compiler/schedule/region.h"
 
 namespace diapason {
 namespace {
@@ -13,9 +14,7 @@ Expr Zero(DType dtype) { return IsFloat(dtype) ? FloatImm(0, dtype) : IntImm(0, 
 
 }  // namespace
 
-int64_t RecurrentSums::TermsOfLane(const Stage& stage) const {
-  return (stage.terms() + nest_.tiles.lanes - 1) / nest_.tiles.lanes;
-}
+int64_t RecurrentSums::TermsOfLane(const Stage& stage) const { return CeilDiv(stage.terms(), nest_.tiles.lanes); }
 
 Expr RecurrentSums::Term(const Expr& round) const {
   return nest_.gpu ? Add(Mul(round, IntImm(nest_.tiles.lanes)), nest_.lane) : round;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/region.h"
 #include "compiler/tensor/device_facts.h"
 
 namespace diapason {
@@ -14,9 +15,7 @@ constexpr int64_t kOtherRegisters = 40;  // of addresses and loops
 constexpr int64_t kRegistersOfBlock = 65536, kRegistersOfThread = 255;
 constexpr int64_t kStackBytes = 512 << 10;  // of a core
 
-int64_t RoundedUpQuotient(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t Words(const Stage& stage, int64_t elements) { return RoundedUpQuotient(elements * BytesOf(stage.dtype), 4); }
+int64_t Words(const Stage& stage, int64_t elements) { return CeilDiv(elements * BytesOf(stage.dtype), 4); }
 
 }  // namespace
 
@@ -46,44 +45,34 @@ std::vector<ExchangedStage> RecurrentSchedule::Exchanged() const {
     if (!dag.stage(recurrence.body[i]).reduces()) continue;
     Visit(recurrence.expressions[i], [&](const ExprNode& e) {
       if (e.kind != ExprKind::kLoad) return;
-      const int carried = Recurrence::CarriedIn(e.buffer);
-      const int id = carried < 0 ? e.buffer : recurrence.carried[carried].source;
+      const int id = recurrence.SourceOf(e.buffer);
       if (std::find(recurrence.body.begin(), recurrence.body.end(), id) == recurrence.body.end()) return;
       auto found = std::find_if(all.begin(), all.end(), [&](const ExchangedStage& s) { return s.stage == id; });
       if (found == all.end()) found = all.insert(all.end(), ExchangedStage{id});
-      (carried < 0 ? found->own : found->carried) = true;
+      (Recurrence::CarriedIn(e.buffer) < 0 ? found->own : found->carried) = true;
     });
   }
   return all;
 }
 
 int64_t RecurrentSchedule::UnitsOfBlock(const RecurrentTiles& tiles) const {
-  return RoundedUpQuotient(recurrence.units, tiles.cluster * tiles.units) * tiles.units;
+  return CeilDiv(recurrence.units, tiles.cluster * tiles.units) * tiles.units;
 }
 
 int64_t RecurrentSchedule::Threads(const RecurrentTiles& tiles) const {
-  return RoundedUpQuotient(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kWarp) * kWarp;
+  return CeilDiv(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kWarp) * kWarp;
 }
 
 int64_t RecurrentSchedule::WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const {
   const int64_t columns = groups * tiles.units;  // of a thread, one behind the other
-  int64_t stride = RoundedUpQuotient(terms, tiles.lanes) * tiles.lanes;
+  int64_t stride = CeilDiv(terms, tiles.lanes) * tiles.lanes;
   for (int64_t pad = 0; pad < kBanks; ++pad)
     if ((stride + pad) * columns % kBanks == tiles.lanes % kBanks) return stride + pad;
   return stride;
 }
 
-int64_t RecurrentSchedule::SumsOfThread(const RecurrentTiles& tiles) const {
-  int64_t most = 0;
-  for (int id : recurrence.body) {
-    const Stage& stage = dag.stage(id);
-    if (stage.reduces()) most = std::max(most, recurrence.RowsOf(stage) * recurrence.GroupsOf(stage) * tiles.units);
-  }
-  return most;
-}
-
 int64_t RecurrentSchedule::SharedBytes(const RecurrentTiles& tiles, const Target& target) const {
-  const auto padded = [](int64_t bytes) { return RoundedUpQuotient(bytes, 16) * 16; };
+  const auto padded = [](int64_t bytes) { return CeilDiv(bytes, 16) * 16; };
   int64_t bytes = 0;
   for (const ExchangedStage& exchanged : Exchanged()) {
     const Stage& stage = dag.stage(exchanged.stage);
@@ -111,7 +100,7 @@ int64_t RecurrentSchedule::Registers(const RecurrentTiles& tiles) const {
     words += Words(stage, recurrence.RowsOf(stage) * columns);
     if (tiles.weights != WeightsIn::kRegisters) continue;
     for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
-      words += RoundedUpQuotient(columns * RoundedUpQuotient(stage.terms(), tiles.lanes) * BytesOf(load->dtype), 4);
+      words += CeilDiv(columns * CeilDiv(stage.terms(), tiles.lanes) * BytesOf(load->dtype), 4);
   }
   for (const Recurrence::Carried& carried : recurrence.carried) {
     const Stage& stage = dag.stage(carried.source);

@@ -54,8 +54,6 @@ struct RecurrentSchedule {
   int64_t UnitsOfThreads(const RecurrentTiles& tiles) const { return Threads(tiles) / tiles.lanes * tiles.units; }
   // Elements between the weights of two columns in shared memory: no two lanes of a warp read the same bank.
   int64_t WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const;
-  // Sums of one thread.
-  int64_t SumsOfThread(const RecurrentTiles& tiles) const;
 
   int64_t SharedBytes(const RecurrentTiles& tiles, const Target& target) const;
   // About; of 32 bits.

@@ -359,11 +359,6 @@ class RecurrenceFinder {
     return absl::InvalidArgumentError(absl::StrCat("stage ", stage.name, ": ", why));
   }
 
-  const Stage& StageIn(const Recurrence& r, int buffer) const {
-    const int carried = Recurrence::CarriedIn(buffer);
-    return dag_.stage(carried < 0 ? buffer : r.carried[carried].source);
-  }
-
   absl::Status CheckAccesses(const Recurrence& r, const Stage& stage, const Expr& body) {
     return stage.reduces() ? CheckSum(r, stage, body) : CheckUnits(r, stage, body);
   }
@@ -379,7 +374,7 @@ class RecurrenceFinder {
         bool own = true;
         Visit(at, [&](const ExprNode& e) {
           if (e.kind != ExprKind::kLoad || (e.buffer >= 0 && dag_.stage(e.buffer).placeholder)) return;
-          own = own && OwnElement(r, StageIn(r, e.buffer), e.args, unit, analyzer).has_value();
+          own = own && OwnElement(r, dag_.stage(r.SourceOf(e.buffer)), e.args, unit, analyzer).has_value();
         });
         if (!own) return Refused(stage, "it reads other units");
       }

@@ -47,6 +47,11 @@ struct Recurrence {
   static int BufferOf(int carried) { return -2 - carried; }
   // The index in `carried`, or -1 for another buffer.
   static int CarriedIn(int buffer) { return buffer <= -2 ? -2 - buffer : -1; }
+  // The stage that a load of a buffer of `expressions` reads, of this step or the one before.
+  int SourceOf(int buffer) const {
+    const int index = CarriedIn(buffer);
+    return index < 0 ? buffer : carried[index].source;
+  }
   int64_t RowsOf(const Stage& stage) const { return stage.elements() / stage.axes.back().extent; }
   int64_t GroupsOf(const Stage& stage) const { return IsUniform(stage) ? 1 : stage.axes.back().extent / units; }
   // Has one column, which all units share.
