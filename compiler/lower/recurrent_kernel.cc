@@ -133,8 +133,9 @@ class RecurrentKernelBuilder {
 
   Stmt StoreOutput(const Recurrence::Store& store, const Expr& now) const {
     const Stage& stage = dag_.stage(store.stage);
-    const Expr value =
+    const Expr element =
         Load(nest_.LocalOf(store.stage), stage.dtype, {nest_.LocalIndex(stage, {store.row, store.group})});
+    const Expr value = Cast(dag_.stage(Output()).dtype, element);
     const Expr flat = Add(Add(IntImm(store.offset), Mul(now, IntImm(store.step_stride))), nest_.OwnUnit());
     const Stmt stores = nest_.ForEach(MakeStore(Output(), PlaceOf(context_.place, flat), value));
     return nest_.gpu ? MakeIf(And(nest_.active, Eq(nest_.lane, IntImm(0))), stores) : stores;

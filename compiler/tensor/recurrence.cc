@@ -444,7 +444,8 @@ class RecurrenceFinder {
       for (int64_t row = 0; row < r->RowsOf(output); ++row) {
         if (CoordinateOf(output, row, axis) != p) continue;
         for (int64_t group = 0; group < r->GroupsOf(output); ++group) {
-          const Expr e = analyzer.Simplify(Substitute(at_position, AxesAt(*r, output, {row, group}, unit)));
+          Expr e = analyzer.Simplify(Substitute(at_position, AxesAt(*r, output, {row, group}, unit)));
+          if (e->kind == ExprKind::kCast) e = e->args[0];
           if (e->kind != ExprKind::kLoad || position_[e->buffer] < 0) return false;
           const Stage& from = dag_.stage(e->buffer);
           const std::optional<RowAndGroup> own =

@@ -26,7 +26,7 @@ struct Recurrence {
     int source = -1;  // a stage of `body`
     Expr initial;     // what step 0 reads in its place, over the axes of `source`: of `start` and placeholders
   };
-  // One row and group of a stage, stored at offset + k * step_stride + unit.
+  // One row and group of a stage, stored at offset + k * step_stride + unit in the type of the output.
   struct Store {
     int stage = -1;     // of `start`, `body`
     bool last = false;  // of the last step alone

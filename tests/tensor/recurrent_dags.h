@@ -20,6 +20,7 @@ struct RecurrentShape {
   bool reshapes = false;  // ... each of which becomes a matrix of one row first, behind all steps
   bool backward = false;  // from the last step of the input to the first
   DType dtype = DType::kFloat32;
+  bool wide = false;  // steps compute in float32: the type is that of inputs, weights and the rounded result
 };
 
 class RecurrentDag {
@@ -39,7 +40,7 @@ class RecurrentDag {
       Step(std::to_string(k), t, &h, &c);
       outputs[t] = h;
     }
-    if (!shape_.collects) return b_.Build({h}).value();
+    if (!shape_.collects) return b_.Build({Rounded(h)}).value();
     if (shape_.reshapes)
       for (int& output : outputs)
         output = b_.Compute("row_" + std::to_string(output), {1, shape_.rows, shape_.units}, [&](const auto& i) {
@@ -54,7 +55,7 @@ class RecurrentDag {
       for (int64_t t = shape_.steps - 1; t-- > 0;) value = Select(Lt(i[0], IntImm(t + 1)), at(t), value);
       return value;
     });
-    return b_.Build({all}).value();
+    return b_.Build({Rounded(all)}).value();
   }
 
  private:
@@ -77,7 +78,12 @@ class RecurrentDag {
   }
 
   Expr Wide(const Expr& e) const { return e->dtype == DType::kFloat32 ? e : Cast(DType::kFloat32, e); }
-  Expr Stored(const Expr& e) const { return e->dtype == shape_.dtype ? e : Cast(shape_.dtype, e); }
+  Expr Stored(const Expr& e) const { return shape_.wide ? e : Cast(shape_.dtype, e); }
+  int Rounded(int result) {
+    if (!shape_.wide) return result;
+    return b_.Compute("rounded", b_.stage(result).shape(),
+                      [&](const auto& i) { return Cast(shape_.dtype, b_.At(result, i)); });
+  }
 
   int Each(const std::string& name, int64_t gates, const std::function<Expr(const std::vector<Expr>&)>& body) {
     return b_.Compute(name, {shape_.rows, gates * shape_.units}, body);
@@ -174,6 +180,9 @@ inline std::vector<NamedRecurrence> Recurrences() {
           {"lstm, state given", {.cell = CellKind::kLstm, .rows = 2, .units = 12, .initial = true}},
           {"lstm, last output", {.cell = CellKind::kLstm, .initial = true, .collects = false}},
           {"lstm, half", {.cell = CellKind::kLstm, .rows = 2, .units = 16, .dtype = DType::kFloat16}},
+          {"lstm, wide", {.cell = CellKind::kLstm, .rows = 2, .dtype = DType::kFloat16, .wide = true}},
+          {"gru, wide, last output",
+           {.cell = CellKind::kGru, .initial = true, .collects = false, .dtype = DType::kFloat16, .wide = true}},
           {"lstm, reshaped", {.cell = CellKind::kLstm, .rows = 2, .reshapes = true, .backward = true}},
           {"gru", {.cell = CellKind::kGru, .units = 10}},
           {"gru, state given", {.cell = CellKind::kGru, .rows = 2, .units = 6, .initial = true}},
