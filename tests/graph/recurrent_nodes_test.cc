@@ -170,6 +170,20 @@ TEST(Recurrences, MayBeWholeByDefault) {
     ExpectNear(EvaluatePartition(n, PartitionAs(n, fusion, chosen).value(), {ids}).value()[0], want, 1e-5);
 }
 
+// States stay in float32 between the steps; the output of all of them is rounded at the end.
+TEST(Recurrences, InHalfPrecisionAreOneKernelToo) {
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    ModelOptions options = Tagger("6");
+    options.dtype = dtype;
+    const Network n = LoadOptimized("lstm-tagger", options).value();
+    const FusionChoices fusion = FindFusionChoices(n).value();
+    ASSERT_EQ(fusion.choice_points.size(), 4u) << NameOf(dtype);
+    const Array ids(DType::kInt64, n.tensors[n.inputs[0]].type.shape);
+    const Array want = EvaluateNetwork(n, {ids}).value()[0];
+    ExpectNear(EvaluatePartition(n, PartitionAs(n, fusion, {1, 1, 1, 1}).value(), {ids}).value()[0], want, 1e-2);
+  }
+}
+
 TEST(Recurrences, AreFoundAtTheSameEffortHoweverManyStepsTheyHave) {
   const auto groupings_of = [](const std::string& seq) {
     const FusionChoices fusion = FindFusionChoices(LoadOptimized("lstm-tagger", Tagger(seq)).value()).value();
