@@ -136,7 +136,8 @@ class TargetParser {
   absl::Status ReadArch(const std::string& value) {
     if (!IsCudaArch(value))
       return Invalid(text_, absl::StrCat("'", value, "' is no architecture: write it as in -arch=sm_90"));
-    target_.arch = value;
+    // The suffix names the same device: what it alone has is used anyway.
+    target_.arch = value.substr(0, value.find_last_of("0123456789") + 1);
     return absl::OkStatus();
   }
 

@@ -19,7 +19,7 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cpu -mcpu=znver4", "cpu -mcpu=znver4"},
       {"cpu -mcpu=native -mtriple=HOST", "cpu"},
       {"cpu -mtriple=HOST -mcpu=haswell", "cpu -mcpu=haswell"},
-      {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90a -libs=cublas,cudnn"},
+      {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90 -libs=cublas,cudnn"},
       {"cuda -device=1 -strict-fp32 -libs=cudnn", "cuda -libs=cudnn -strict-fp32 -device=1"},
       {"cuda -device=1", "cuda -device=1"},
       {"cuda -tf32 -arch=sm_90", "cuda -arch=sm_90 -tf32"},
@@ -141,6 +141,7 @@ TEST(DeviceFacts, OfTheArchitectureForCuda) {
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_120").value()).max_cluster, 8);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_75").value()).max_threads_per_core, 1024);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_90a").value()).num_cores, 132);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_90a").value()).arch, "sm_90");
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_121").value()).model, "NVIDIA GeForce RTX 5090");
   EXPECT_EQ(DefaultFacts(Target::Parse("opencl").value()).max_shared_bytes, 48 << 10);
 }
