@@ -111,6 +111,7 @@ class CKernelPrinter {
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
+      case StmtKind::kQuadStore:
       case StmtKind::kPack:
       case StmtKind::kFactorParts:
       case StmtKind::kGroupMma:

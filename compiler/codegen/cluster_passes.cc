@@ -25,7 +25,8 @@ void CollectBuffers(const Stmt& stmt, std::set<int>* all, std::set<int>* stored)
   for (const Expr* e : {&stmt->index, &stmt->value, &stmt->condition}) loads(*e);
   for (const Expr& operand : stmt->operands) loads(operand);
   if (stmt->kind == StmtKind::kStore || stmt->kind == StmtKind::kMma || stmt->kind == StmtKind::kLoadMatrix ||
-      stmt->kind == StmtKind::kFactorParts || stmt->kind == StmtKind::kGroupMma || stmt->kind == StmtKind::kBulkCopy) {
+      stmt->kind == StmtKind::kFactorParts || stmt->kind == StmtKind::kGroupMma || stmt->kind == StmtKind::kBulkCopy ||
+      stmt->kind == StmtKind::kQuadStore) {
     all->insert(stmt->buffer);
     stored->insert(stmt->buffer);
   }

@@ -380,6 +380,22 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\"\n"
      "               : \"=r\"(a), \"=r\"(b) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
      "}"},
+    // Words of two columns each of 4 or 2 times 8, of which each of the four lanes of a row has one: they exchange
+    // them, and each stores those that lie side by side.
+    {"quad_store_4", nullptr, nullptr,
+     "template <int lanes> {T} void quad_store_4(void* to, int w0, int w1, int w2, int w3) {\n"
+     "  const unsigned q = threadIdx.x & 3, mask = lanes == 32 ? 0xffffffffu : 15u << (threadIdx.x & 28);\n"
+     "  const int a = __shfl_xor_sync(mask, q & 1 ? w0 : w1, 1), b = __shfl_xor_sync(mask, q & 1 ? w2 : w3, 1);\n"
+     "  const int x0 = q & 1 ? a : w0, x1 = q & 1 ? w1 : a, y0 = q & 1 ? b : w2, y1 = q & 1 ? w3 : b;\n"
+     "  const int c = __shfl_xor_sync(mask, q & 2 ? x0 : y0, 2), d = __shfl_xor_sync(mask, q & 2 ? x1 : y1, 2);\n"
+     "  ((int4*)to)[q] = q & 2 ? make_int4(c, d, y0, y1) : make_int4(x0, x1, c, d);\n"
+     "}"},
+    {"quad_store_2", nullptr, nullptr,
+     "template <int lanes> {T} void quad_store_2(void* to, int w0, int w1) {\n"
+     "  const unsigned q = threadIdx.x & 3, mask = lanes == 32 ? 0xffffffffu : 15u << (threadIdx.x & 28);\n"
+     "  const int a = __shfl_xor_sync(mask, q & 1 ? w0 : w1, 1);\n"
+     "  ((int2*)to)[(q & 1) * 2 + (q >> 1)] = q & 1 ? make_int2(a, w1) : make_int2(w0, a);\n"
+     "}"},
     {"pack_bytes", nullptr, nullptr,
      "{T} int pack_bytes(int a, int b, int c, int d) {\n"
      "  return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;\n"

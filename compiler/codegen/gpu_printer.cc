@@ -141,6 +141,7 @@ class GpuKernelPrinter {
       case StmtKind::kCommit: return copies_.PrintCommit();
       case StmtKind::kWait: return copies_.PrintWait(*stmt);
       case StmtKind::kShuffle: return PrintShuffle(*stmt);
+      case StmtKind::kQuadStore: return tensor_cores_.PrintQuadStore(*stmt);
       case StmtKind::kBarrier: return out_.Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
       case StmtKind::kClusterBarrier:
         access_.RequireCuda("has clusters, which OpenCL C does not have");

@@ -96,6 +96,10 @@ void Counter::Walk(const Stmt& stmt, double times) {
     case StmtKind::kLet: Read(stmt->value, times); break;
     case StmtKind::kMma:
     case StmtKind::kGroupMma: Product(*stmt, times); break;
+    case StmtKind::kQuadStore:
+      for (const Expr& operand : stmt->operands) flops_ += times * FlopsOfValue(operand);
+      Write(stmt->buffer, times * static_cast<double>(stmt->operands.size()));
+      [[fallthrough]];
     case StmtKind::kPack:
       for (const Expr& operand : stmt->operands) Read(operand, times);
       break;

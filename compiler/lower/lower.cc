@@ -13,6 +13,7 @@
 #include "compiler/lower/nest.h"
 #include "compiler/lower/prologue_loops.h"
 #include "compiler/lower/recurrent_kernel.h"
+#include "compiler/lower/wide_stores.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/program.h"
@@ -184,6 +185,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     if (!stage.prologue) {
       MarkConstants(program, &kernel);
       StartKernelEarly(skeleton.state(), &kernel);
+      if (target.kind == TargetKind::kCuda) kernel = WithWideStores(std::move(kernel), &next_buffer);
     }
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
   }

@@ -18,8 +18,6 @@ constexpr int64_t kMostUnrolled = 8;     // iterations of a loop inside
 constexpr int64_t kMostNodes = 200'000;  // of all expressions together
 constexpr int64_t kElementBytes = 4;     // of elements that vectors hold
 
-bool IsLoop(const Stmt& stmt, ForKind kind) { return stmt->kind == StmtKind::kFor && stmt->for_kind == kind; }
-
 // Calls fn for the value of each store; false: there is something else than loops, stores and registers.
 bool VisitValues(const Stmt& stmt, const std::function<void(const Expr&)>& fn) {
   switch (stmt->kind) {

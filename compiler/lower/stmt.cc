@@ -108,6 +108,14 @@ Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane) {
                .operands = {std::move(lane)}});
 }
 
+Stmt MakeQuadStore(int buffer, Expr index, std::vector<Expr> values, int64_t lanes) {
+  return Make({.kind = StmtKind::kQuadStore,
+               .extent = lanes,
+               .buffer = buffer,
+               .index = std::move(index),
+               .operands = std::move(values)});
+}
+
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors) {
   return Make({.kind = StmtKind::kPack, .buffer = buffer, .index = std::move(index), .operands = std::move(factors)});
 }
@@ -291,6 +299,9 @@ class Printer {
       case StmtKind::kShuffle:
         return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value) + " of lane " +
                                Text(stmt->operands[0]));
+      case StmtKind::kQuadStore:
+        return Line(depth, "quad store " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+                               Texts(stmt->operands) + " by " + std::to_string(stmt->extent) + " lanes");
       case StmtKind::kPack:
         return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Texts(stmt->operands));
       case StmtKind::kFactorParts:
@@ -375,6 +386,8 @@ std::string ToString(const KernelFunc& kernel) {
   if (kernel.body != nullptr) printer.Print(kernel.body, 1);
   return printer.TakeText();
 }
+
+bool IsLoop(const Stmt& stmt, ForKind kind) { return stmt->kind == StmtKind::kFor && stmt->for_kind == kind; }
 
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) {
   if (is(*stmt)) return true;

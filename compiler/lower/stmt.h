@@ -82,6 +82,11 @@ enum class StmtKind : uint8_t {
   // buffer[index] = `value`, a load from registers, as lane operands[0] of the warp evaluates it. All lanes execute it
   // together.
   kShuffle,
+  // The four lanes of a row (lanes 4r to 4r + 3 of a warp) together store 4 * (number of operands) consecutive elements
+  // of 16 bits from buffer[index] on, the same for all of them and a multiple of what one lane stores. Operand 2t + c
+  // of lane 4r + q is element 8t + 2q + c (as kMma leaves them); there are 4 or 8. `extent` lanes are here together:
+  // all 32, or 4.
+  kQuadStore,
   kPack,         // buffer[index] = the factors of `operands` packed into one word, the first one in the lowest bits
   kFactorParts,  // buffer[index, index + extent) = the parts `part` of `extent` consecutive elements, of which `value`
                  // loads the first; for rounded ones the elements themselves may be replaced
@@ -150,15 +155,16 @@ struct FactorTypes {
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
-  Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier
-  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy
-  Expr index{};        // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy: flat element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
+  Expr var{};  // kFor, kLet
+  int64_t extent =
+      0;            // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore
+  int unroll = 0;   // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
+  int buffer = -1;  // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kQuadStore
+  Expr index{};     // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kQuadStore: element offset
+  Expr value{};     // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};             // kStore, kMma, kPack, kGroupMma, kBulkCopy, kMbarrier
+  std::vector<Expr> operands{};             // kStore, kMma, kPack, kGroupMma, kBulkCopy, kMbarrier, kQuadStore
   std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): accumulators, elements of `buffer`
   TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
   FactorTypes factors{};                    // kMma, kGroupMma
@@ -199,6 +205,7 @@ struct MatrixLoad {
 };
 Stmt MakeLoadMatrix(MatrixLoad load);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
+Stmt MakeQuadStore(int buffer, Expr index, std::vector<Expr> values, int64_t lanes);
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
 Stmt MakeFactorParts(FactorPart part, int buffer, Expr index, int64_t elements, Expr value);
 // `sums`: this lane's accumulators, elements of `buffer`, 4 for each 8 columns. 3xTF32, whose products have a separate
@@ -262,6 +269,7 @@ struct LoweredProgram {
   std::vector<KernelFunc> kernels;
 };
 
+bool IsLoop(const Stmt& stmt, ForKind kind);
 // Whether `is` holds for the statement or any statement below it.
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
 // Whether the expression loads from a buffer for which `from` holds; false if the expression is null.

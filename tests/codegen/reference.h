@@ -88,6 +88,7 @@ class ReferenceThread {
       case StmtKind::kMma: return Multiply(*s);
       case StmtKind::kLoadMatrix: return LoadMatrix(*s);
       case StmtKind::kShuffle: return Shuffle(*s);
+      case StmtKind::kQuadStore: return StoreByQuad(*s);
       case StmtKind::kPack:
         memory.at(s->buffer)->at(Int(s->index)) =
             Packed(s->operands[0]->dtype, [&](size_t i) { return Value(s->operands[i]); });
@@ -130,6 +131,14 @@ class ReferenceThread {
     warp->barrier.arrive_and_wait();
     memory.at(s.buffer)->at(Int(s.index)) = warp->shown[Int(s.operands[0])];
     warp->barrier.arrive_and_wait();
+  }
+
+  // What this lane has of it.
+  void StoreByQuad(const StmtNode& s) {
+    DIAPASON_CHECK_MSG(Int(s.index) % static_cast<int64_t>(s.operands.size()) == 0, "a store that is not aligned");
+    for (int64_t i = 0; i < static_cast<int64_t>(s.operands.size()); ++i)
+      memory.at(s.buffer)->at(Int(s.index) + i / 2 * 8 + thread % 4 * 2 + i % 2) =
+          Rounded(decls.at(s.buffer), Value(s.operands[i]));
   }
 
   // A register of factors of fewer than 32 bits.

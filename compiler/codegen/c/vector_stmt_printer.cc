@@ -39,6 +39,7 @@ void CVectorStmtPrinter::Print(const Stmt& stmt) {
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
     case StmtKind::kShuffle:
+    case StmtKind::kQuadStore:
     case StmtKind::kPack:
     case StmtKind::kFactorParts:
     case StmtKind::kGroupMma:

@@ -39,6 +39,16 @@ void TensorCorePrinter::PrintPack(const StmtNode& pack) {
             access_.Texts(pack.operands) + ");");
 }
 
+void TensorCorePrinter::PrintQuadStore(const StmtNode& store) {
+  RequireTensorCores();
+  const std::string pack = PackFunction(access_.decl(store.buffer).dtype, helpers_);
+  std::string words;
+  for (size_t i = 0; i < store.operands.size(); i += 2)
+    words += ", " + pack + "(" + access_.Texts({store.operands[i], store.operands[i + 1]}) + ")";
+  out_.Line(helpers_.Use(store.operands.size() == 8 ? "quad_store_4" : "quad_store_2") + "<" +
+            std::to_string(store.extent) + ">(" + access_.AddressText(store.buffer, store.index) + words + ");");
+}
+
 void TensorCorePrinter::PrintFactorParts(const StmtNode& parts) {
   RequireTensorCores();
   const bool rounded = parts.part == FactorPart::kRounded;

@@ -18,6 +18,7 @@ class TensorCorePrinter {
   // REQUIRES: CUDA C.
   void PrintMma(const StmtNode& mma);
   void PrintLoadMatrix(const StmtNode& load);
+  void PrintQuadStore(const StmtNode& store);
   void PrintPack(const StmtNode& pack);
   void PrintFactorParts(const StmtNode& parts);
   void PrintGroupMma(const StmtNode& mma);

@@ -67,6 +67,9 @@ class Counter {
       case StmtKind::kLoadMatrix:
       case StmtKind::kShuffle:
       case StmtKind::kPack: Reach(stmt->buffer, stmt->index); break;
+      case StmtKind::kQuadStore:
+        counted_->stores[stmt->buffer].push_back({false, outer * threads * static_cast<double>(stmt->operands.size())});
+        break;
       case StmtKind::kBulkCopy:
         counted_->bulk_copies[stmt->buffer] += outer;
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
@@ -169,7 +172,12 @@ class Walker {
         Check(stmt->value->buffer, *stmt->value->args[0]);
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(TensorIntrinsicOf(stmt->tensor).row() - 1)));
         break;
-      case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
+      case StmtKind::kQuadStore:
+        Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
+        [[fallthrough]];
+      case StmtKind::kShuffle:
+        if (stmt->value) Value(*stmt->value);
+        [[fallthrough]];
       case StmtKind::kPack:
         Check(stmt->buffer, *stmt->index);
         for (const Expr& operand : stmt->operands) Value(*operand);

@@ -1,0 +1,195 @@
+#include "compiler/lower/wide_stores.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/tensor/simplify.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kLanesOfWarp = 32, kLanesOfRow = 4, kColumnsOfLane = 2, kColumnsOfTile = kLanesOfRow * kColumnsOfLane;
+
+class WideStores {
+ public:
+  WideStores(const KernelFunc& kernel, int* next_buffer) : threads_(kernel.threads), next_buffer_(next_buffer) {
+    for (const BufferDecl& param : kernel.params) {
+      parameters_.insert(param.id);
+      if (BytesOf(param.dtype) == 2) narrow_.insert(param.id);
+    }
+  }
+
+  Stmt Run(const Stmt& stmt) {
+    if (stmt == nullptr || stmt->body.empty()) return stmt;
+    if (IsLoop(stmt, ForKind::kUnroll) && thread_)
+      if (Stmt wide = Widened(*stmt)) return wide;
+    const Surroundings inside(this, *stmt);
+    std::vector<Stmt> body;
+    for (const Stmt& child : stmt->body) body.push_back(Run(child));
+    return body == stmt->body ? stmt : WithBody(*stmt, std::move(body));
+  }
+
+ private:
+  // What is known inside a statement and not behind it.
+  class Surroundings {
+   public:
+    Surroundings(WideStores* pass, const StmtNode& stmt)
+        : pass_(*pass), thread_(pass->thread_), diverges_(pass->diverges_) {
+      if (stmt.kind == StmtKind::kFor) pass_.analyzer_.Bind(stmt.var, stmt.extent);
+      if (stmt.kind == StmtKind::kFor && stmt.for_kind == ForKind::kThreadX)
+        pass_.thread_ = stmt.extent == pass_.threads_ ? stmt.var : nullptr;
+      if (stmt.kind == StmtKind::kLet && pass_.Varies(stmt.value)) pass_.varying_.insert(stmt.var.get());
+      if (stmt.kind == StmtKind::kIf) pass_.diverges_ = pass_.diverges_ || pass_.Varies(stmt.condition);
+    }
+    ~Surroundings() {
+      pass_.thread_ = thread_;
+      pass_.diverges_ = diverges_;
+    }
+    Surroundings(const Surroundings&) = delete;
+    Surroundings& operator=(const Surroundings&) = delete;
+
+   private:
+    WideStores& pass_;
+    const Expr thread_;
+    const bool diverges_;
+  };
+
+  // Whether the lanes of a warp may have different values of it.
+  bool Varies(const Expr& e) const {
+    bool varies = false;
+    Visit(e, [&](const ExprNode& node) {
+      varies = varies || &node == thread_.get() || varying_.contains(&node) || node.kind == ExprKind::kLoad;
+    });
+    return varies;
+  }
+
+  // The thread as 4 * row + lane, where rows are of fragments.
+  Expr ByLane(const Expr& e) {
+    return analyzer_.Simplify(Substitute(e, {{thread_.get(), Add(Mul(row_, IntImm(kLanesOfRow)), lane_)}}));
+  }
+  Expr ByThread(const Expr& e) const { return Substitute(e, {{row_.get(), FloorDiv(thread_, kLanesOfRow)}}); }
+
+  // The loop over tiles with wide stores, or null.
+  Stmt Widened(const StmtNode& tiles) {
+    if (threads_ % kLanesOfWarp != 0) return nullptr;
+    row_ = MakeVar("row");
+    lane_ = MakeVar("lane");
+    analyzer_.Bind(row_, threads_ / kLanesOfRow);
+    analyzer_.Bind(lane_, kLanesOfRow);
+    analyzer_.Bind(tiles.var, tiles.extent);
+    for (const int64_t together : {4, 2}) {
+      if (tiles.extent % together != 0) continue;
+      const Expr group = MakeVar(tiles.var->name);
+      analyzer_.Bind(group, tiles.extent / together);
+      Stmt body = Inside(tiles.body[0], {tiles.var, group, together}, diverges_);
+      if (body != nullptr) return MakeFor(ForKind::kUnroll, group, tiles.extent / together, std::move(body));
+    }
+    return nullptr;
+  }
+
+  struct Tiles {
+    Expr tile, group;  // tile `tile` is one of `together` of the group
+    int64_t together;
+  };
+
+  // Between the loop over tiles and the columns of a lane there may be loops and conditions of rows.
+  Stmt Inside(const Stmt& stmt, const Tiles& tiles, bool diverges) {
+    if (IsLoop(stmt, ForKind::kVectorize)) return Wide(*stmt, tiles, diverges);
+    const bool condition = stmt->kind == StmtKind::kIf;
+    if (!condition && !IsLoop(stmt, ForKind::kUnroll)) return nullptr;
+    if (condition && !IsOfRow(stmt->condition, tiles)) return nullptr;
+    if (!condition) analyzer_.Bind(stmt->var, stmt->extent);
+    Stmt body = Inside(stmt->body[0], tiles, diverges || (condition && Varies(stmt->condition)));
+    return body == nullptr ? nullptr : WithBody(*stmt, {std::move(body)});
+  }
+
+  // The same for all columns of a row.
+  bool IsOfRow(const Expr& condition, const Tiles& tiles) {
+    const Expr of_row = ByLane(condition);
+    return !UsesVar(of_row, lane_.get()) && !UsesVar(of_row, tiles.tile.get());
+  }
+
+  Stmt Wide(const StmtNode& columns, const Tiles& tiles, bool diverges) {
+    const Stmt& store = columns.body[0];
+    if (store->kind == StmtKind::kIf) {
+      if (UsesVar(store->condition, columns.var.get())) return nullptr;
+      return Inside(MakeIf(store->condition, WithBody(columns, store->body)), tiles, diverges);
+    }
+    if (columns.extent != kColumnsOfLane || store->kind != StmtKind::kStore || store->async ||
+        !store->operands.empty() || !narrow_.contains(store->buffer))
+      return nullptr;
+    analyzer_.Bind(columns.var, columns.extent);
+    const std::optional<Expr> row = RowOf(store->index, tiles, columns.var);
+    if (!row) return nullptr;
+    // Of tile `number` of the group.
+    const auto value = [&](const Expr& number, const Expr& column) {
+      return analyzer_.Simplify(Substitute(
+          store->value,
+          {{tiles.tile.get(), Add(Mul(tiles.group, IntImm(tiles.together)), number)}, {columns.var.get(), column}}));
+    };
+    const Expr first = Add(*row, Mul(tiles.group, IntImm(tiles.together * kColumnsOfTile)));
+    const auto stored = [&](std::vector<Expr> values) {
+      return MakeQuadStore(store->buffer, first, std::move(values), diverges ? kLanesOfRow : kLanesOfWarp);
+    };
+    std::vector<Expr> values;
+    if (!LoadsFrom(store->value, [&](int buffer) { return parameters_.contains(buffer); })) {
+      for (int64_t i = 0; i < tiles.together; ++i)
+        for (int64_t c = 0; c < kColumnsOfLane; ++c) values.push_back(value(IntImm(i), IntImm(c)));
+      return stored(std::move(values));
+    }
+    // Both columns are loaded at once, as before.
+    BufferDecl own;
+    own.id = (*next_buffer_)++;
+    own.name = "own" + std::to_string(own.id);
+    own.scope = Scope::kLocal;
+    own.elements = tiles.together * kColumnsOfLane;
+    const Expr number = MakeVar("tile"), index = Add(Mul(number, IntImm(kColumnsOfLane)), columns.var);
+    analyzer_.Bind(number, tiles.together);
+    for (int64_t i = 0; i < own.elements; ++i) values.push_back(Load(own.id, own.dtype, {IntImm(i)}));
+    const Expr each = value(number, columns.var);
+    const Expr exact = each->kind == ExprKind::kCast ? each->args[0] : each;  // rounded when it is stored
+    const Stmt computed = WithBody(columns, {MakeStore(own.id, index, Cast(own.dtype, exact))});
+    return MakeAlloc(own,
+                     MakeSeq({MakeFor(ForKind::kUnroll, number, tiles.together, computed), stored(std::move(values))}));
+  }
+
+  // Where the first tile of the row begins; nothing unless all columns lie side by side behind it, at a multiple of
+  // what a lane stores.
+  std::optional<Expr> RowOf(const Expr& index, const Tiles& tiles, const Expr& column) {
+    Affine affine = ToAffine(ByLane(index));
+    if (affine.CoefficientOf(tiles.tile.get()) != kColumnsOfTile ||
+        affine.CoefficientOf(lane_.get()) != kColumnsOfLane || affine.CoefficientOf(column.get()) != 1)
+      return std::nullopt;
+    const std::vector<const ExprNode*> moving = {tiles.tile.get(), lane_.get(), column.get()};
+    std::erase_if(affine.terms, [&](const auto& term) {
+      return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
+    });
+    const Expr row = FromAffine(affine);
+    if (std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(row, var); }))
+      return std::nullopt;
+    if (analyzer_.KnownDivisor(row) % (kColumnsOfLane * tiles.together) != 0) return std::nullopt;
+    return ByThread(row);
+  }
+
+  const int64_t threads_;
+  int* const next_buffer_;
+  std::set<int> parameters_, narrow_;
+  Analyzer analyzer_;
+  Expr thread_;                        // of the loop around, if all threads are in it
+  std::set<const ExprNode*> varying_;  // variables that are not the same for all lanes of a warp
+  bool diverges_ = false;              // a condition is around that need not be either
+  Expr row_, lane_;                    // of the thread
+};
+
+}  // namespace
+
+KernelFunc WithWideStores(KernelFunc kernel, int* next_buffer) {
+  if (kernel.body != nullptr) kernel.body = WideStores(kernel, next_buffer).Run(kernel.body);
+  return kernel;
+}
+
+}  // namespace diapason
