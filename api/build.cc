@@ -168,12 +168,12 @@ class Builder {
   // is checked again with them.
   absl::Status Refine(const ImportedPlan& plan, LocalJudge& judge, const std::string& which, Built& built) {
     if (!options_.measure || options_.refine_seconds <= 0) return absl::OkStatus();
-    RecordsByWorkload best;
-    for (const std::optional<TuningRecord>& record : built.check->assembly.records)
-      if (record.has_value() && !compiler_.unusable().contains(record->uuid))
-        best.emplace(record->workload_key, *record);
-    ASSIGN_OR_RETURN(const ContendersByWorkload contenders, shelf_.Contenders(best));
     ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(plan.model.fusion));
+    RecordsByWorkload best = records;
+    for (const std::optional<TuningRecord>& record : built.check->assembly.records)
+      if (record.has_value()) best.insert_or_assign(record->workload_key, *record);
+    std::erase_if(best, [&](const auto& one) { return compiler_.unusable().contains(one.second.uuid); });
+    ASSIGN_OR_RETURN(const ContendersByWorkload contenders, shelf_.Contenders(best));
     const Replacements replacements{plan.model.network, plan.model.fusion, records, contenders};
     Assembly assembly = built.check->assembly;
     if (!HasReplacements(assembly, replacements)) return absl::OkStatus();
@@ -182,6 +182,7 @@ class Builder {
     const RefineOptions limits{options_.refine_seconds, options_.hooks.stop};
     ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, replacements, versions, limits));
     built.refinement.compared = refinement.compared;
+    built.refinement.ended_early = refinement.ended_early;
     if (refinement.replaced.empty() && refinement.regrouped == 0) return absl::OkStatus();
     RETURN_IF_ERROR(judge.Use(assembly));
     ASSIGN_OR_RETURN(const NetworkJudge::Verdict verdict,
@@ -297,7 +298,7 @@ BuiltPlan Describe(const Built& built) {
   plan.shipped_count = static_cast<int>(shipped.size());
   for (const auto& [point, alternative] : built.assembly.other) plan.fusion_choices.push_back({point, alternative});
   plan.refined = {built.refinement.compared, static_cast<int>(built.refinement.replaced.size()), built.refinement.ratio,
-                  built.refinement.regrouped};
+                  built.refinement.regrouped, built.refinement.ended_early};
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
   return plan;

@@ -59,7 +59,8 @@ Json JsonOf(const api::BuiltPlan& built) {
   report["refined"] = {{"compared", built.refined.compared},
                        {"replaced", built.refined.replaced},
                        {"regrouped", built.refined.regrouped},
-                       {"ratio", built.refined.ratio}};
+                       {"ratio", built.refined.ratio},
+                       {"ended_early", built.refined.ended_early}};
   if (built.sizes.empty()) return report;
   report["sizes"] = built.sizes;
   report["padding"] = Json::object();
@@ -103,6 +104,9 @@ void PrintMore(std::ostream& out, const api::BuiltPlan& built) {
         << " with the fusion alternative, that is fastest in the network instead of alone ("
         << Count(refined.compared, "network")
         << " compared): " << absl::StrFormat("latency %.3f of what it was\n", refined.ratio);
+  if (refined.ended_early)
+    out << "the time for comparing records in the network was up after " << Count(refined.compared, "network")
+        << "; a longer --refine compares more\n";
   if (built.check.has_value()) out << built.check->summary << "\n";
 }
 

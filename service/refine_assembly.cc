@@ -94,7 +94,7 @@ class Refiner {
     RETURN_IF_ERROR(versions_.Prepare(first));
     RETURN_IF_ERROR(TryAlternatives());
     const std::vector<int> tasks = TasksByShare();
-    for (size_t place = 0; place < kContenders && !Ends(); ++place) RETURN_IF_ERROR(TryAll(tasks, place));
+    for (size_t place = 0; place < kContenders; ++place) RETURN_IF_ERROR(TryAll(tasks, place));
     for (size_t p = 0; p < first.alternatives.size(); ++p)
       refinement_.regrouped += first.alternatives[p] != assembly_.alternatives[p];
     if (refinement_.replaced.empty() && refinement_.regrouped == 0) return std::move(refinement_);
@@ -121,8 +121,10 @@ class Refiner {
     return tasks;
   }
 
-  bool Ends() const {
-    return std::chrono::steady_clock::now() > until_ || (options_.stop != nullptr && *options_.stop);
+  bool Ends() {
+    const bool ends = std::chrono::steady_clock::now() > until_ || (options_.stop != nullptr && *options_.stop);
+    refinement_.ended_early = refinement_.ended_early || ends;
+    return ends;
   }
 
   absl::Status TryAlternatives() {
@@ -146,10 +148,11 @@ class Refiner {
       all.records[task] = ContendersFor(task)[place];
       some = true;
     }
-    if (!some) return absl::OkStatus();
+    if (!some || Ends()) return absl::OkStatus();
     RETURN_IF_ERROR(versions_.Announce(all));
     for (int task : tasks) {
-      if (place >= ContendersFor(task).size() || Ends()) continue;
+      if (place >= ContendersFor(task).size()) continue;
+      if (Ends()) return absl::OkStatus();
       Assembly other = assembly_;
       other.records[task] = all.records[task];
       ASSIGN_OR_RETURN(const bool kept, Try(std::move(other)));
@@ -217,7 +220,12 @@ class Refiner {
 
 bool HasReplacements(const Assembly& assembly, const Replacements& replacements) {
   const ContendersByWorkload& contenders = replacements.contenders;
-  return std::any_of(contenders.begin(), contenders.end(), [](const auto& one) { return !one.second.empty(); }) ||
+  const std::vector<Task>& tasks = assembly.partition.tasks;
+  return std::any_of(tasks.begin(), tasks.end(),
+                     [&](const Task& task) {
+                       const auto found = contenders.find(task.workload_key);
+                       return found != contenders.end() && !found->second.empty();
+                     }) ||
          !FusionSearch(replacements).PointsOf(assembly).empty();
 }
 

@@ -48,6 +48,7 @@ struct Refinement {
   std::vector<std::string> replaced;  // workloads that take another record now
   int regrouped = 0;                  // choice points that take another alternative now
   double ratio = 1;                   // what the network takes now over what it took, measured at the end
+  bool ended_early = false;           // time was up, or it was stopped, before everything was tried
 };
 
 // What may take the place of what an assembly of a network has.
@@ -57,7 +58,8 @@ struct Replacements {
   // The fastest of each workload, those of fusion alternatives included: an alternative is tried if all its tasks have
   // one and it takes at most kFusionMargin times as long by their times.
   const RecordsByWorkload& records;
-  const ContendersByWorkload& contenders;  // tried for the tasks that the assembly has in the beginning
+  const ContendersByWorkload&
+      contenders;  // those of the tasks of other fusion alternatives are tried where these are kept
 };
 inline constexpr double kFusionMargin = 1.5;
 

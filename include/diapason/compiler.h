@@ -130,10 +130,11 @@ struct FusionChoice {
 
 // Records and fusion alternatives that were chosen by the latency of the whole network (BuildOptions::refine_seconds).
 struct RefinedRecords {
-  int compared = 0;   // networks that were tried
-  int replaced = 0;   // tasks that use another record than the one that is fastest alone
-  double ratio = 1;   // latency of the network with these, relative to that by the times of the tasks alone
-  int regrouped = 0;  // choice points that use another alternative than the one that is fastest by these times
+  int compared = 0;          // networks that were tried
+  int replaced = 0;          // tasks that use another record than the one that is fastest alone
+  double ratio = 1;          // latency of the network with these, relative to that by the times of the tasks alone
+  int regrouped = 0;         // choice points that use another alternative than the one that is fastest by these times
+  bool ended_early = false;  // the time was up, or the build was told to stop, before everything was tried
 };
 
 struct BuiltPlan {

@@ -204,6 +204,7 @@ TEST_F(NetworkCheckCli, ABuildMayChooseRecordsByWhatTheNetworkTakes) {
   EXPECT_GE(refined["compared"], refined["replaced"]);
   EXPECT_LE(refined["ratio"], 1);
   EXPECT_GT(refined["ratio"], 0);
+  EXPECT_TRUE(refined["ended_early"].is_boolean());
   EXPECT_EQ(built.json()["check"]["ok"], true);
   EXPECT_EQ(Cli({"run", Path("p"), "--check"}).code, 0);
   EXPECT_EQ(Build("q", {"--json"}).json()["refined"]["compared"], 0);

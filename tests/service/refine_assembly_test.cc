@@ -105,6 +105,7 @@ TEST_F(RefineAssemblyTest, TheRecordThatIsFastestInTheNetworkTakesItsPlace) {
   EXPECT_EQ(refinement.replaced, (std::vector<std::string>{"task 2", "task 3"}));
   EXPECT_EQ(refinement.regrouped, 0);
   EXPECT_NEAR(refinement.ratio, (10 + 4 * 8 + 9) / 60.0, 1e-9);
+  EXPECT_FALSE(refinement.ended_early);
 }
 
 TEST_F(RefineAssemblyTest, NothingChangesWhereNothingIsFaster) {
@@ -135,9 +136,12 @@ TEST_F(RefineAssemblyTest, ContendersThatCannotBeBuiltAreLeftOut) {
 
 TEST_F(RefineAssemblyTest, ItEndsWhenTimeIsUpOrItIsStopped) {
   versions_.seconds[22] = 9e-6;
-  EXPECT_EQ(Refine({.seconds = 0}).compared, 0);
   const std::atomic<bool> stop{true};
-  EXPECT_EQ(Refine({.stop = &stop}).compared, 0);
+  for (const RefineOptions& options : {RefineOptions{.seconds = 0}, RefineOptions{.stop = &stop}}) {
+    const Refinement refinement = Refine(options);
+    EXPECT_EQ(refinement.compared, 0);
+    EXPECT_TRUE(refinement.ended_early);
+  }
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 21, 31}));
 }
 
@@ -192,6 +196,22 @@ TEST_F(RefineFusionTest, ChoicePointsThatAreAlikeTakeTheFasterAlternativeTogethe
   EXPECT_TRUE(refinement.replaced.empty());
   EXPECT_EQ(refinement.compared, 1);
   EXPECT_NEAR(refinement.ratio, 0.8, 1e-9);
+}
+
+// The tasks of an alternative that the assembly did not have at first have contenders too.
+TEST_F(RefineFusionTest, ContendersOfTheOtherAlternativesTasksAreTried) {
+  SecondsInTheNetwork(1, 4e-6);
+  const auto& [task, count] = fusion_.choice_points[0].alternatives[1].tasks[0];
+  const std::string key = fusion_.partition.tasks[task].workload_key;
+  contenders_[key] = {Record(50, key, 7.1e-6)};
+  versions_.seconds[50] = 3e-6;
+  const Refinement refinement = Refine();
+  EXPECT_EQ(assembly_.alternatives, (std::vector<int>{1, 1}));
+  EXPECT_EQ(refinement.replaced, (std::vector<std::string>{key}));
+  EXPECT_EQ(refinement.compared, 2);
+  contenders_ = {{"of no task", {Record(51, "of no task", 1e-6)}}};
+  records_.erase(key);
+  EXPECT_FALSE(HasReplacements(Assemble(network_, fusion_, records_).value(), replacements_));
 }
 
 TEST_F(RefineFusionTest, TheAlternativesStayWhereTheNetworkIsNoFaster) {
