@@ -16,7 +16,7 @@ constexpr int kOutput = 0, kResidual = 1, kAccumulators = 2;
 
 // What a warp does with 16 rows of `tiles` times 8 columns: a lane has two columns of two rows of each tile.
 struct Nest {
-  explicit Nest(int64_t tiles_) : tiles(tiles_) {}
+  explicit Nest(int64_t tiles_of_row) : tiles(tiles_of_row) {}
 
   KernelFunc Kernel() const {
     const Expr row = Add(Mul(half, IntImm(8)), FloorDiv(thread, 4));
