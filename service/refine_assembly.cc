@@ -26,6 +26,12 @@ struct AlikePoints {
   std::vector<int> others;  // alternatives that may be faster in the network
 };
 
+const std::vector<TuningRecord>& ContendersFor(const Replacements& replacements, const Task& task) {
+  static const std::vector<TuningRecord> kNone;
+  const auto found = replacements.contenders.find(task.workload_key);
+  return found == replacements.contenders.end() ? kNone : found->second;
+}
+
 class FusionSearch {
  public:
   explicit FusionSearch(const Replacements& replacements) : replacements_(replacements) {}
@@ -105,8 +111,8 @@ class Refiner {
  private:
   const std::vector<TuningRecord>& ContendersFor(int task) const {
     static const std::vector<TuningRecord> kNone;
-    const auto found = replacements_.contenders.find(assembly_.partition.tasks[task].workload_key);
-    return found == replacements_.contenders.end() || !assembly_.records[task].has_value() ? kNone : found->second;
+    return assembly_.records[task].has_value() ? diapason::ContendersFor(replacements_, assembly_.partition.tasks[task])
+                                               : kNone;
   }
 
   // Those that have contenders, by the time that the network spends in them.
@@ -219,13 +225,9 @@ class Refiner {
 }  // namespace
 
 bool HasReplacements(const Assembly& assembly, const Replacements& replacements) {
-  const ContendersByWorkload& contenders = replacements.contenders;
   const std::vector<Task>& tasks = assembly.partition.tasks;
   return std::any_of(tasks.begin(), tasks.end(),
-                     [&](const Task& task) {
-                       const auto found = contenders.find(task.workload_key);
-                       return found != contenders.end() && !found->second.empty();
-                     }) ||
+                     [&](const Task& task) { return !ContendersFor(replacements, task).empty(); }) ||
          !FusionSearch(replacements).PointsOf(assembly).empty();
 }
 

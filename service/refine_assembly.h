@@ -58,8 +58,8 @@ struct Replacements {
   // The fastest of each workload, those of fusion alternatives included: an alternative is tried if all its tasks have
   // one and it takes at most kFusionMargin times as long by their times.
   const RecordsByWorkload& records;
-  const ContendersByWorkload&
-      contenders;  // those of the tasks of other fusion alternatives are tried where these are kept
+  // Those of tasks that only another fusion alternative has are tried if that alternative is kept.
+  const ContendersByWorkload& contenders;
 };
 inline constexpr double kFusionMargin = 1.5;
 

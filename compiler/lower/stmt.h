@@ -156,12 +156,12 @@ struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};  // kFor, kLet
-  int64_t extent =
-      0;            // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore
-  int unroll = 0;   // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
-  int buffer = -1;  // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kQuadStore
-  Expr index{};     // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kQuadStore: element offset
-  Expr value{};     // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
+  // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore
+  int64_t extent = 0;
+  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kQuadStore
+  Expr index{};        // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kQuadStore: element offset
+  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};             // kStore, kMma, kPack, kGroupMma, kBulkCopy, kMbarrier, kQuadStore

@@ -7,12 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/lower/lane_registers.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
 namespace {
 
-constexpr int64_t kLanesOfWarp = 32, kLanesOfRow = 4, kColumnsOfLane = 2, kColumnsOfTile = kLanesOfRow * kColumnsOfLane;
+constexpr int64_t kLanesOfRow = 4, kColumnsOfLane = 2, kColumnsOfTile = kLanesOfRow * kColumnsOfLane;
 
 class WideStores {
  public:
@@ -40,8 +41,10 @@ class WideStores {
     Surroundings(WideStores* pass, const StmtNode& stmt)
         : pass_(*pass), thread_(pass->thread_), diverges_(pass->diverges_) {
       if (stmt.kind == StmtKind::kFor) pass_.analyzer_.Bind(stmt.var, stmt.extent);
-      if (stmt.kind == StmtKind::kFor && stmt.for_kind == ForKind::kThreadX)
+      if (stmt.kind == StmtKind::kFor && stmt.for_kind == ForKind::kThreadX) {
         pass_.thread_ = stmt.extent == pass_.threads_ ? stmt.var : nullptr;
+        pass_.varying_.insert(stmt.var.get());
+      }
       if (stmt.kind == StmtKind::kLet && pass_.Varies(stmt.value)) pass_.varying_.insert(stmt.var.get());
       if (stmt.kind == StmtKind::kIf) pass_.diverges_ = pass_.diverges_ || pass_.Varies(stmt.condition);
     }
@@ -61,9 +64,8 @@ class WideStores {
   // Whether the lanes of a warp may have different values of it.
   bool Varies(const Expr& e) const {
     bool varies = false;
-    Visit(e, [&](const ExprNode& node) {
-      varies = varies || &node == thread_.get() || varying_.contains(&node) || node.kind == ExprKind::kLoad;
-    });
+    Visit(e,
+          [&](const ExprNode& node) { varies = varies || varying_.contains(&node) || node.kind == ExprKind::kLoad; });
     return varies;
   }
 
@@ -110,7 +112,7 @@ class WideStores {
   // The same for all columns of a row.
   bool IsOfRow(const Expr& condition, const Tiles& tiles) {
     const Expr of_row = ByLane(condition);
-    return !UsesVar(of_row, lane_.get()) && !UsesVar(of_row, tiles.tile.get());
+    return !Varies(of_row) && !UsesVar(of_row, lane_.get()) && !UsesVar(of_row, tiles.tile.get());
   }
 
   Stmt Wide(const StmtNode& columns, const Tiles& tiles, bool diverges) {
@@ -169,7 +171,8 @@ class WideStores {
       return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
     });
     const Expr row = FromAffine(affine);
-    if (std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(row, var); }))
+    if (Varies(row) ||
+        std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(row, var); }))
       return std::nullopt;
     if (analyzer_.KnownDivisor(row) % (kColumnsOfLane * tiles.together) != 0) return std::nullopt;
     return ByThread(row);

@@ -15,7 +15,7 @@ enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 // "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
-  std::string arch;               // cuda: "sm_90"; empty: that of the first device
+  std::string arch;               // cuda: "sm_90", without a suffix; empty: that of the first device
   std::string triple;             // cpu: "aarch64-linux-gnu"; empty: the triple of this machine
   std::string mcpu = "native";    // cpu: the processor by the compiler's name for it; never "native" with a triple
   int num_cores = 0;              // cpu: threads; 0: all that this process may use

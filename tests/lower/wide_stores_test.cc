@@ -32,6 +32,7 @@ struct Nest {
     body = MakeFor(ForKind::kUnroll, half, 2, body);
     body = MakeFor(ForKind::kUnroll, tile, tiles, body);
     if (outer) body = MakeIf(outer(*this), body);
+    if (names_lane) body = MakeLet(lane, FloorMod(thread, 4), body);
     KernelFunc kernel;
     kernel.name = "k";
     kernel.threads = threads;
@@ -43,10 +44,10 @@ struct Nest {
 
   int64_t tiles, stride = 64, threads = 32;
   DType dtype = DType::kFloat16;
-  bool adds = false;
+  bool adds = false, names_lane = false;
   std::function<Expr(const Nest&)> inner, outer;  // conditions
-  Expr thread = MakeVar("thread"), block = MakeVar("block"), tile = MakeVar("tile"), half = MakeVar("half"),
-       column = MakeVar("column");
+  Expr thread = MakeVar("thread"), block = MakeVar("block"), tile = MakeVar("tile"), lane = MakeVar("lane"),
+       half = MakeVar("half"), column = MakeVar("column");
 };
 
 Stmt Wide(const Nest& nest) {
@@ -104,12 +105,14 @@ TEST(WideStores, LanesStoreWhereItIsAligned) {
 }
 
 TEST(WideStores, OthersStayAsTheyAre) {
-  Nest wide(4), odd(3), part(4), columns(4), tile(4);
+  Nest wide(4), odd(3), part(4), columns(4), tile(4), named(4);
   wide.dtype = DType::kFloat32;
   part.threads = 64;
   columns.inner = [](const Nest& n) { return Lt(Add(Mul(n.tile, IntImm(8)), n.column), IntImm(30)); };
   tile.inner = [](const Nest& n) { return Lt(Add(FloorMod(n.thread, 4), n.tile), IntImm(5)); };
-  for (const Nest* nest : {&wide, &odd, &part, &columns, &tile}) {
+  named.names_lane = true;
+  named.inner = [](const Nest& n) { return Lt(n.lane, IntImm(3)); };
+  for (const Nest* nest : {&wide, &odd, &part, &columns, &tile, &named}) {
     const KernelFunc kernel = nest->Kernel();
     int next_buffer = 10;
     EXPECT_EQ(WithWideStores(kernel, &next_buffer).body, kernel.body) << ToString(kernel);

@@ -19,12 +19,6 @@
 namespace diapason {
 namespace {
 
-// "sm_90a" and "sm_90" name the same device.
-std::string PlainArch(std::string arch) {
-  while (!arch.empty() && (arch.back() < '0' || arch.back() > '9')) arch.pop_back();
-  return arch;
-}
-
 // fp32 lanes of a multiprocessor, from NVIDIA's tables of compute capabilities.
 int LanesPerCore(int major, int minor) {
   if (major == 8) return minor == 0 ? 64 : 128;
@@ -102,7 +96,7 @@ DeviceFacts ReadFacts(const CudaLibrary& cuda, CUdevice device, const Target& ta
 }
 
 absl::Status CheckArch(const Target& target, const DeviceFacts& facts) {
-  if (target.arch.empty() || PlainArch(target.arch) == facts.arch) return absl::OkStatus();
+  if (target.arch.empty() || target.arch == facts.arch) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': the GPU here (", facts.model, ") is ",
                                              facts.arch, "; leave -arch out, or give -arch=", facts.arch));
 }

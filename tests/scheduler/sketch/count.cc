@@ -173,11 +173,11 @@ class Walker {
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(TensorIntrinsicOf(stmt->tensor).row() - 1)));
         break;
       case StmtKind::kQuadStore:
+        Check(stmt->buffer, *stmt->index);
         Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
-        [[fallthrough]];
-      case StmtKind::kShuffle:
-        if (stmt->value) Value(*stmt->value);
-        [[fallthrough]];
+        for (const Expr& operand : stmt->operands) Value(*operand);
+        break;
+      case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
       case StmtKind::kPack:
         Check(stmt->buffer, *stmt->index);
         for (const Expr& operand : stmt->operands) Value(*operand);
