@@ -79,7 +79,7 @@ TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
   Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db")}, Path("serve"));
   const std::string address = service.Address();
   std::vector<std::string> args = OnSmallProduct(
-      "submit", {"--trials", "48", "--min-repeat-ms", "20", "--service", address});  // a queue that lasts
+      "submit", {"--trials", "48", "--min-repeat-ms", "200", "--service", address});  // a queue that lasts
   std::vector<std::string> launch = Launch("kubernetes", "1");
   launch.insert(launch.end(),
                 {"--max-workers", "2", "--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"});
@@ -160,8 +160,9 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   Process service(args, Path("serve"));
   const std::string address = service.Address();
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 1; })) << service.err();
-  // A queue that lasts: the pool looks at it every two seconds, and three workers are useful from nine trials on.
-  Process submit(OnSmallProduct("submit", {"--trials", "64", "--min-repeat-ms", "50", "--service", address, "--wait"}),
+  // A queue that lasts on any host: the pool looks at it every two seconds, and three workers are useful from nine
+  // waiting trials on; one worker needs some 0.4 seconds for each.
+  Process submit(OnSmallProduct("submit", {"--trials", "64", "--min-repeat-ms", "300", "--service", address, "--wait"}),
                  Path("submit"));
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 3; })) << service.err();
   kill(Jobs().front(), SIGKILL);
