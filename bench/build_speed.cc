@@ -4,8 +4,8 @@
 //   build_speed HISTORY NETWORK TARGET [COUNT [FOLDER]]
 //
 // NETWORK -: all of the history's. COUNT records (200), evenly spaced in the order of measurement. No device is needed.
-// Prints milliseconds of processor time, that of compiler processes included, of lowering, and of printing and
-// compiling: mean, median and the mean of each kind of sketch. FOLDER gets the sources, named by record.
+// Prints milliseconds of processor time of lowering, of printing with what compiles in this process (NVRTC), and of
+// compiler processes: mean, median and the mean of each kind of sketch. FOLDER gets the sources, named by record.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,22 +29,33 @@
 namespace diapason {
 namespace {
 
-struct Cost {
-  double lower = 0, compile = 0;  // seconds
-  int builds = 0;
+struct Seconds {
+  double own = 0, children = 0;
+};
+
+struct Costs {
+  std::vector<double> lower, print, compile;  // seconds
 };
 
 double SecondsOf(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * time.tv_usec; }
 
+double UsedBy(int who) {
+  rusage used{};
+  getrusage(who, &used);
+  return SecondsOf(used.ru_utime) + SecondsOf(used.ru_stime);
+}
+
 // Of processor time, of this process and of those that it has waited for: other work on the machine changes it little.
-double Seconds() {
-  double sum = 0;
-  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage used{};
-    getrusage(who, &used);
-    sum += SecondsOf(used.ru_utime) + SecondsOf(used.ru_stime);
-  }
-  return sum;
+Seconds Now() { return {UsedBy(RUSAGE_SELF), UsedBy(RUSAGE_CHILDREN)}; }
+
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / values.size();
+}
+
+template <typename Of>
+void PrintLine(const std::string& name, const Costs& costs, Of of) {
+  std::printf("%-44s %6zu %14.1f %14.1f %14.1f\n", name.c_str(), costs.lower.size(), of(costs.lower) * 1e3,
+              of(costs.print) * 1e3, of(costs.compile) * 1e3);
 }
 
 absl::Status Run(const std::string& path, const std::string& network, const std::string& text, size_t count,
@@ -61,33 +73,28 @@ absl::Status Run(const std::string& path, const std::string& network, const std:
     }
   }
   const size_t every = std::max<size_t>(1, records.size() / count);
-  std::map<std::string, Cost> costs;
-  Cost all;
-  std::vector<double> lower, compile;
+  std::map<std::string, Costs> of_sketch;
+  Costs all;
   for (size_t i = 0; i < records.size(); i += every) {
     const auto& [task, record] = records[i];
     ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
-    const double start = Seconds();
+    const Seconds start = Now();
     ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task->task.dag, schedule, target, DefaultFacts(target)));
-    const double between = Seconds();
+    const Seconds between = Now();
     ASSIGN_OR_RETURN(const Program program, CompileProgram(lowered, target));
-    const double end = Seconds();
+    const Seconds end = Now();
     if (!folder.empty()) std::ofstream(absl::StrCat(folder, "/", record.id, ".c")) << program.source;
-    lower.push_back(between - start);
-    compile.push_back(end - between);
-    for (Cost* cost : {&all, &costs[record.sketch]}) {
-      cost->lower += between - start;
-      cost->compile += end - between;
-      ++cost->builds;
+    for (Costs* costs : {&all, &of_sketch[record.sketch]}) {
+      costs->lower.push_back(between.own - start.own);
+      costs->print.push_back(end.own - between.own);
+      costs->compile.push_back(end.children - between.children);
     }
   }
-  if (lower.empty()) return absl::NotFoundError(absl::StrCat(path, " holds no timed trial of ", network));
-  std::printf("%-44s %6s %14s %14s\n", "milliseconds, mean", "builds", "lower", "compile");
-  costs["all"] = all;
-  for (const auto& [name, cost] : costs)
-    std::printf("%-44s %6d %14.1f %14.1f\n", name.c_str(), cost.builds, cost.lower * 1e3 / cost.builds,
-                cost.compile * 1e3 / cost.builds);
-  std::printf("%-44s %6d %14.1f %14.1f\n", "all, median", all.builds, Median(lower) * 1e3, Median(compile) * 1e3);
+  if (all.lower.empty()) return absl::NotFoundError(absl::StrCat(path, " holds no timed trial of ", network));
+  std::printf("%-44s %6s %14s %14s %14s\n", "milliseconds, mean", "builds", "lower", "print", "compiler");
+  PrintLine("all", all, Mean);
+  for (const auto& [name, costs] : of_sketch) PrintLine(name, costs, Mean);
+  PrintLine("all, median", all, Median);
   return absl::OkStatus();
 }
 

@@ -7,10 +7,20 @@
 #include "compiler/lower/map_children.h"
 
 namespace diapason {
+namespace {
+
+// Null: nothing is left to do.
+Stmt Substituted(const Stmt& stmt, const VarMap& values) {
+  return MapChildren(
+      *stmt, [&](const Stmt& child) { return Substituted(child, values); },
+      [&](const Expr& e) { return Substitute(e, values); });
+}
+
+}  // namespace
 
 Stmt LoopExpander::Expand(const Stmt& stmt, const VarMap& values) {
-  values_ = values;
-  return Run(stmt, false);
+  const Stmt known = values.empty() ? stmt : Substituted(stmt, values);
+  return known == nullptr ? nullptr : Run(known, false);
 }
 
 Stmt LoopExpander::Run(const Stmt& stmt, bool inside) {
@@ -27,12 +37,21 @@ Stmt LoopExpander::Run(const Stmt& stmt, bool inside) {
     const int hint = static_cast<int>(std::min(stmt->extent, copies));
     return MakeFor(ForKind::kSerial, stmt->var, stmt->extent, Run(stmt->body[0], true), hint);
   }
+  // With more to expand inside, each copy is made once, small: what its number decides is gone before it is copied
+  // again.
+  const bool more = Contains(
+      stmt->body[0], [this](const StmtNode& inner) { return inner.kind == StmtKind::kFor && wanted_(inner, true); });
   std::vector<Stmt> copies;
   for (int64_t i = 0; i < stmt->extent; ++i) {
+    if (more) {
+      const Stmt copy = Substituted(stmt->body[0], {{stmt->var.get(), IntImm(i)}});
+      if (copy != nullptr) copies.push_back(Run(copy, true));
+      continue;
+    }
     values_[stmt->var.get()] = IntImm(i);
     copies.push_back(Run(stmt->body[0], true));
   }
-  values_.erase(stmt->var.get());
+  values_.clear();
   return MakeSeq(std::move(copies));
 }
 

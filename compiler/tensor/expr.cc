@@ -277,23 +277,23 @@ Expr Rebuild(const Expr& e, std::vector<Expr> args) {
   DIAPASON_CHECK(args.size() == e->args.size());
   if (args == e->args) return e;
   switch (e->kind) {
-    case ExprKind::kAdd: return Add(args[0], args[1]);
-    case ExprKind::kSub: return Sub(args[0], args[1]);
-    case ExprKind::kMul: return Mul(args[0], args[1]);
-    case ExprKind::kDiv: return Div(args[0], args[1]);
-    case ExprKind::kFloorDiv: return FloorDiv(args[0], IntValue(args[1]));
-    case ExprKind::kFloorMod: return FloorMod(args[0], IntValue(args[1]));
-    case ExprKind::kMin: return Min(args[0], args[1]);
-    case ExprKind::kMax: return Max(args[0], args[1]);
-    case ExprKind::kLt: return Lt(args[0], args[1]);
-    case ExprKind::kLe: return Le(args[0], args[1]);
-    case ExprKind::kEq: return Eq(args[0], args[1]);
-    case ExprKind::kNe: return Ne(args[0], args[1]);
-    case ExprKind::kAnd: return And(args[0], args[1]);
-    case ExprKind::kOr: return Or(args[0], args[1]);
-    case ExprKind::kNot: return Not(args[0]);
-    case ExprKind::kSelect: return Select(args[0], args[1], args[2]);
-    case ExprKind::kCast: return Cast(e->dtype, args[0]);
+    case ExprKind::kAdd: return Add(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kSub: return Sub(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kMul: return Mul(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kDiv: return Div(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kFloorDiv: return FloorDiv(std::move(args[0]), IntValue(args[1]));
+    case ExprKind::kFloorMod: return FloorMod(std::move(args[0]), IntValue(args[1]));
+    case ExprKind::kMin: return Min(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kMax: return Max(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kLt: return Lt(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kLe: return Le(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kEq: return Eq(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kNe: return Ne(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kAnd: return And(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kOr: return Or(std::move(args[0]), std::move(args[1]));
+    case ExprKind::kNot: return Not(std::move(args[0]));
+    case ExprKind::kSelect: return Select(std::move(args[0]), std::move(args[1]), std::move(args[2]));
+    case ExprKind::kCast: return Cast(e->dtype, std::move(args[0]));
     case ExprKind::kCall: return Call(e->name, std::move(args));
     case ExprKind::kLoad: return Load(e->buffer, e->dtype, std::move(args));
     case ExprKind::kIntImm:
@@ -306,9 +306,10 @@ Expr Rebuild(const Expr& e, std::vector<Expr> args) {
 namespace {
 
 // One bottom-up walk. Results of shared nodes are remembered, so that a tree with sharing costs its distinct nodes.
+template <typename Fn>
 class Rewriter {
  public:
-  explicit Rewriter(const std::function<Expr(const Expr&)>& fn) : fn_(fn) {}
+  explicit Rewriter(const Fn& fn) : fn_(fn) {}
 
   Expr Run(const Expr& e) {
     const bool shared = e.use_count() > 1 && !e->args.empty();
@@ -322,18 +323,17 @@ class Rewriter {
 
  private:
   Expr RebuildChildren(const Expr& e) {
-    if (e->args.empty()) return e;
-    std::vector<Expr> args;
-    args.reserve(e->args.size());
-    bool changed = false;
-    for (const Expr& arg : e->args) {
-      args.push_back(Run(arg));
-      changed |= args.back() != arg;
+    std::vector<Expr> args;  // empty while all are as they were, which most are
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      Expr arg = Run(e->args[i]);
+      if (arg == e->args[i]) continue;
+      if (args.empty()) args = e->args;
+      args[i] = std::move(arg);
     }
-    return changed ? Rebuild(e, std::move(args)) : e;
+    return args.empty() ? e : Rebuild(e, std::move(args));
   }
 
-  const std::function<Expr(const Expr&)>& fn_;
+  const Fn& fn_;
   std::unordered_map<const ExprNode*, Expr> done_;
 };
 
@@ -343,11 +343,12 @@ Expr Rewrite(const Expr& e, const std::function<Expr(const Expr&)>& fn) { return
 
 Expr Substitute(const Expr& e, const VarMap& map) {
   if (map.empty()) return e;
-  return Rewrite(e, [&](const Expr& node) {
+  const auto value = [&](const Expr& node) {
     if (node->kind != ExprKind::kVar) return node;
     auto it = map.find(node.get());
     return it == map.end() ? node : it->second;
-  });
+  };
+  return Rewriter(value).Run(e);
 }
 
 void Visit(const Expr& e, const std::function<void(const ExprNode&)>& fn) {
