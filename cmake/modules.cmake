@@ -31,8 +31,8 @@ function(diapason_unoptimized target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
 endfunction()
 
-# diapason_optimized_first(TARGET): of functions that both kinds of sources compile, those of templates above all, the linker keeps the first
-# that it reads. So the libraries of what compiles candidates come first, that its vectors of expressions are not those of sources with -O0.
+# diapason_optimized_first(TARGET): links the libraries that compile candidates first. Where several sources define the same function, as with
+# instances of templates, the linker keeps the first definition that it reads, which would otherwise be one compiled with -O0.
 function(diapason_optimized_first target)
   foreach(name lower tensor values schedule codegen sketch scheduler costmodel runtime)
     target_link_options(${target} PRIVATE $<TARGET_FILE:diapason_${name}>)

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "compiler/codegen/passes.h"
+#include "compiler/lower/map_children.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {

@@ -67,12 +67,6 @@ Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer) {
   return stmt == nullptr ? nullptr : Normalize(stmt, nullptr, analyzer);
 }
 
-Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn) {
-  if (stmt == nullptr) return nullptr;
-  return MapChildren(
-      *stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
-}
-
 Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer) {
   return MapExprs(stmt, [&](const Expr& e) { return analyzer.Simplify(Substitute(e, map)); });
 }

@@ -39,9 +39,6 @@ Stmt SplitWholeTiles(const Stmt& stmt, Analyzer& analyzer);
 // Statement with variables replaced; expressions are simplified. Lets keep their variables.
 Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer);
 
-// Applies fn to every expression of the tree.
-Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn);
-
 // How an index moves with a loop variable: index = base + stride * var, base free of var.
 struct Stride {
   bool affine = false;  // false: the index depends on the variable in another way

@@ -7,19 +7,9 @@
 #include "compiler/lower/map_children.h"
 
 namespace diapason {
-namespace {
-
-// Null: nothing is left to do.
-Stmt Substituted(const Stmt& stmt, const VarMap& values) {
-  return MapChildren(
-      *stmt, [&](const Stmt& child) { return Substituted(child, values); },
-      [&](const Expr& e) { return Substitute(e, values); });
-}
-
-}  // namespace
 
 Stmt LoopExpander::Expand(const Stmt& stmt, const VarMap& values) {
-  const Stmt known = values.empty() ? stmt : Substituted(stmt, values);
+  const Stmt known = MapExprs(stmt, [&](const Expr& e) { return Substitute(e, values); });
   return known == nullptr ? nullptr : Run(known, false);
 }
 
@@ -29,7 +19,7 @@ Stmt LoopExpander::Run(const Stmt& stmt, bool inside) {
   if (!is_loop || !wanted_(*stmt, inside)) {
     return MapChildren(
         *stmt, [&](const Stmt& child) { return Run(child, inside); },
-        [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, values_)); });
+        [this](const Expr& e) { return analyzer_.Simplify(e); });
   }
   const int64_t stores = CountStores(stmt->body[0]);
   if (stores > max_stores_ / stmt->extent) {
@@ -37,21 +27,13 @@ Stmt LoopExpander::Run(const Stmt& stmt, bool inside) {
     const int hint = static_cast<int>(std::min(stmt->extent, copies));
     return MakeFor(ForKind::kSerial, stmt->var, stmt->extent, Run(stmt->body[0], true), hint);
   }
-  // With more to expand inside, each copy is made once, small: what its number decides is gone before it is copied
-  // again.
-  const bool more = Contains(
-      stmt->body[0], [this](const StmtNode& inner) { return inner.kind == StmtKind::kFor && wanted_(inner, true); });
+  // Outermost loops first: what their variables decide is folded before the loops inside are copied.
   std::vector<Stmt> copies;
   for (int64_t i = 0; i < stmt->extent; ++i) {
-    if (more) {
-      const Stmt copy = Substituted(stmt->body[0], {{stmt->var.get(), IntImm(i)}});
-      if (copy != nullptr) copies.push_back(Run(copy, true));
-      continue;
-    }
-    values_[stmt->var.get()] = IntImm(i);
-    copies.push_back(Run(stmt->body[0], true));
+    const VarMap value{{stmt->var.get(), IntImm(i)}};
+    const Stmt copy = MapExprs(stmt->body[0], [&](const Expr& e) { return Substitute(e, value); });
+    if (copy != nullptr) copies.push_back(Run(copy, true));
   }
-  values_.clear();
   return MakeSeq(std::move(copies));
 }
 

@@ -32,7 +32,6 @@ class LoopExpander {
   Analyzer& analyzer_;
   const Wanted wanted_;
   const int64_t max_stores_;
-  VarMap values_;  // of the innermost loop that is being expanded
 };
 
 // Whether a store in the loop chooses its value (kSelect) by the loop's variable: the choices are then gone from the

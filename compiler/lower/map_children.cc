@@ -77,4 +77,10 @@ Stmt MapChildren(const StmtNode& stmt, const std::function<Stmt(const Stmt&)>& c
   return WithParts(stmt, std::move(body), fn);
 }
 
+Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn) {
+  if (stmt == nullptr) return nullptr;
+  return MapChildren(
+      *stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
+}
+
 }  // namespace diapason

@@ -13,4 +13,7 @@ namespace diapason {
 Stmt MapChildren(const StmtNode& stmt, const std::function<Stmt(const Stmt&)>& child,
                  const std::function<Expr(const Expr&)>& fn);
 
+// The statement with `fn` applied to every expression of the tree. Null where MapChildren leaves nothing, and for null.
+Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn);
+
 }  // namespace diapason
