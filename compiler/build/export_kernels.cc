@@ -72,8 +72,17 @@ std::string NpyShape(const std::vector<int64_t>& shape) {
 struct ExportedLaunch {
   int task = 0;
   Kernel kernel;
-  int first = 0;  // of its arguments
+  int first = 0, first_map = 0;  // of its arguments and tensor maps
 };
+
+// In the table of tensor maps.
+std::string MapRow(const Kernel::TensorMap& map) {
+  const DriverTensorBox box = ForDriver(map.box, map.element_bytes);
+  return absl::StrCat("    {", map.arg, ", ", box.type, ", ", box.swizzle, ", ", box.extents.size(), ", ", box.offset,
+                      ", {", absl::StrJoin(box.extents, ", "), "}, {",
+                      box.strides.empty() ? "0" : absl::StrJoin(box.strides, ", "), "}, {", absl::StrJoin(box.box, ", "),
+                      "}},\n");
+}
 
 // Writes down the network: where each buffer lies, and what is launched with which.
 class Exporter {
@@ -106,6 +115,7 @@ class Exporter {
   std::string KernelSource(int task) const;
   std::string LaunchTable(const std::string& what, const std::vector<ExportedLaunch>& launches) const;
   std::string LaunchType() const;
+  std::string MapTable() const;
   std::string LaunchesHeader() const;
   std::string PortTable(const std::string& what, const std::vector<PackagePort>& ports) const;
   std::string Filled(std::string_view text) const;
@@ -120,6 +130,7 @@ class Exporter {
   std::vector<int> tensors_;          // by tensor: position in buffers_
   std::vector<std::string> buffers_;  // rows of the table
   std::vector<int> arguments_;
+  std::vector<std::string> maps_;  // rows of the table
   std::vector<ExportedLaunch> prologue_, launches_;
 };
 
@@ -144,6 +155,9 @@ absl::Status Exporter::CheckProgram(const Program& program) const {
         return absl::InvalidArgumentError(absl::StrCat(
             "package '", package_.dir(), "' calls ", TitleOf(kernel.library->library()),
             ", which cannot be exported: build it for a target without -libs=", NameOf(kernel.library->library())));
+      for (const Kernel::TensorMap& map : kernel.tensor_maps)
+        if (!FitsTensorMap(program, kernel, map))
+          return Damaged(absl::StrCat("a tensor map of kernel '", kernel.name, "' does not fit its buffer"));
       if (!IsIdentifier(kernel.name)) return Damaged("a kernel has no name of C");
       for (int arg : kernel.args)
         if (arg < 0 || arg >= static_cast<int>(program.buffers.size()))
@@ -191,7 +205,8 @@ absl::StatusOr<std::vector<int>> Exporter::BindStep(const PackageStep& step, con
 absl::Status Exporter::AddLaunches(int task, const std::vector<Kernel>& kernels, std::vector<int>& bound,
                                    std::vector<ExportedLaunch>& launches) {
   for (const Kernel& kernel : kernels) {
-    launches.push_back({task, kernel, static_cast<int>(arguments_.size())});
+    launches.push_back({task, kernel, static_cast<int>(arguments_.size()), static_cast<int>(maps_.size())});
+    for (const Kernel::TensorMap& map : kernel.tensor_maps) maps_.push_back(MapRow(map));
     for (int arg : kernel.args) {
       const ProgramBuffer& buffer = programs_[task].buffers[arg];
       if (bound[arg] < 0) bound[arg] = AddOwn(buffer.name, buffer.bytes());
@@ -253,7 +268,9 @@ std::string Exporter::LaunchTable(const std::string& what, const std::vector<Exp
     } else {
       absl::StrAppend(&text, "    {", task, ", ", Symbol(launch.task, kernel), ", ", kernel.grid[0]);
     }
-    absl::StrAppend(&text, ", ", kernel.args.size(), ", ", launch.first, "},\n");
+    absl::StrAppend(&text, ", ", kernel.args.size(), ", ", launch.first);
+    if (cuda_) absl::StrAppend(&text, ", ", kernel.tensor_maps.size(), ", ", launch.first_map);
+    absl::StrAppend(&text, "},\n");
   }
   if (launches.empty()) absl::StrAppend(&text, "    {0},\n");  // C has no arrays of nothing
   return text + "};\n";
@@ -274,7 +291,9 @@ std::string Exporter::LaunchType() const {
         "  unsigned grid[3], block[3];\n  unsigned dynamic_shared; /* bytes */\n"
         "  int cluster; /* blocks of a cluster along x */\n"
         "  int early; /* may start before the launch in front of it has ended, for which it waits itself */\n"
-        "  int arguments, first; /* so many of @NAME@_arguments, from there on */\n} @NAME@_launch;\n\n");
+        "  int arguments, first; /* so many of @NAME@_arguments, from there on */\n"
+        "  int maps, first_map; /* so many of @NAME@_maps, which follow the arguments */\n} @NAME@_launch;\n\n");
+    text += MapTable();
   } else {
     text += Filled(
         "/* Iterations from `begin` to before `end`. Disjoint ranges may run at the same time. */\n"
@@ -291,19 +310,35 @@ std::string Exporter::LaunchType() const {
   return text;
 }
 
+// Tensor maps (CUtensorMap), in the units and numbers of cuTensorMapEncodeTiled.
+std::string Exporter::MapTable() const {
+  if (maps_.empty()) return "";
+  std::string text = Filled(
+      "/* Tensor maps of kernels: as cuTensorMapEncodeTiled takes them, of the argument with that number. */\n"
+      "typedef struct {\n  int argument, type, swizzle, rank;\n  long long offset; /* bytes */\n"
+      "  unsigned long long extents[5], strides[5];\n  unsigned box[5];\n} @NAME@_map;\n"
+      "static const @NAME@_map @NAME@_maps[] = {\n");
+  for (const std::string& map : maps_) text += map;
+  return text + "    {0},\n};\n\n";
+}
+
 std::string Exporter::LaunchesHeader() const {
-  size_t most_arguments = 1;
-  for (const auto* launches : {&prologue_, &launches_})
-    for (const ExportedLaunch& launch : *launches) most_arguments = std::max(most_arguments, launch.kernel.args.size());
+  size_t most_arguments = 1, most_maps = 0;
+  for (const auto* launches : {&prologue_, &launches_}) {
+    for (const ExportedLaunch& launch : *launches) {
+      most_arguments = std::max(most_arguments, launch.kernel.args.size());
+      most_maps = std::max(most_maps, launch.kernel.tensor_maps.size());
+    }
+  }
   std::string text = absl::StrCat(
       "/* What @NAME@.c launches: where buffers lie, and the kernels in order with their grids and arguments.\n"
       " * The prologue, which prepares weights, is launched once; the launches at each run. */\n#pragma "
       "once\n\n#include <stddef.h>\n\n"
       "enum {\n  @NAME@_BUFFERS = ",
       buffers_.size(), ",\n  @NAME@_ARGUMENTS = ", arguments_.size(), ",\n  @NAME@_MOST_ARGUMENTS = ", most_arguments,
-      ", /* of one launch */\n  @NAME@_PROLOGUE = ", prologue_.size(), ",\n  @NAME@_LAUNCHES = ", launches_.size(),
+      ", /* of one launch */\n  @NAME@_MOST_MAPS = ", most_maps, ",\n  @NAME@_PROLOGUE = ", prologue_.size(), ",\n  @NAME@_LAUNCHES = ", launches_.size(),
       ",\n  @NAME@_THREADS = @THREADS@,\n  @NAME@_MODULES = ", cuda_ ? programs_.size() : 0,
-      "\n};\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes, "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
+      "\n};\n#define @NAME@_MAPS ", maps_.size(), "\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes, "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
       "LL\n\n/* A range of weights.bin, or of memory that the network allocates. */\n"
       "enum { @NAME@_IN_WEIGHTS, @NAME@_IN_MEMORY };\n"
       "typedef struct {\n  const char* name;\n  int block;\n  long long offset, bytes;\n} @NAME@_buffer;\n"

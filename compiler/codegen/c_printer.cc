@@ -117,6 +117,7 @@ class CKernelPrinter {
       case StmtKind::kGroupMma:
       case StmtKind::kGroupSync: DIAPASON_CHECK_MSG(false, "no tensor cores on processors"); return;
       case StmtKind::kBulkCopy:
+      case StmtKind::kTensorCopy:
       case StmtKind::kMbarrier: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
       case StmtKind::kBarrier:
       case StmtKind::kCommit:

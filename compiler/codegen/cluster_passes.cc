@@ -27,7 +27,7 @@ void CollectBuffers(const Stmt& stmt, std::set<int>* all, std::set<int>* stored)
   for (const Expr& operand : stmt->operands) loads(operand);
   if (stmt->kind == StmtKind::kStore || stmt->kind == StmtKind::kMma || stmt->kind == StmtKind::kLoadMatrix ||
       stmt->kind == StmtKind::kFactorParts || stmt->kind == StmtKind::kGroupMma || stmt->kind == StmtKind::kBulkCopy ||
-      stmt->kind == StmtKind::kQuadStore) {
+      stmt->kind == StmtKind::kTensorCopy || stmt->kind == StmtKind::kQuadStore) {
     all->insert(stmt->buffer);
     stored->insert(stmt->buffer);
   }

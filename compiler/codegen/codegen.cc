@@ -1,5 +1,7 @@
 #include "compiler/codegen/codegen.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "compiler/codegen/c_printer.h"
 #include "compiler/codegen/cluster_passes.h"
@@ -31,6 +33,12 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, cons
     auto it = index_of.find(param.id);
     DIAPASON_CHECK_MSG(it != index_of.end(), func.name + ": parameter " + param.name + " is no buffer of the program");
     kernel.args.push_back(it->second);
+  }
+  for (const MappedTensor& tensor : MappedTensorsOf(func.body)) {
+    const auto param = std::find_if(func.params.begin(), func.params.end(),
+                                    [&](const BufferDecl& decl) { return decl.id == tensor.buffer; });
+    kernel.tensor_maps.push_back(
+        {static_cast<int>(param - func.params.begin()), static_cast<int>(BytesOf(param->dtype)), *tensor.box});
   }
   kernel.library = func.library;
   kernel.grid[0] = func.blocks;

@@ -72,6 +72,7 @@ class GpuKernelPrinter {
           cuda_ ? type + (wait_.IsAwaited(param.id) ? "" : "__restrict__ ") : "__global " + type + "restrict ";
       params += (params.empty() ? "" : ", ") + pointer + access_.NameOf(param.id);
     }
+    for (const std::string& map : copies_.TensorMapParameters(kernel_.body)) params += ", " + map;
     const std::string threads = std::to_string(kernel_.threads);
     return (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + Residence() + ") "
                   : "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void ") +
@@ -137,6 +138,7 @@ class GpuKernelPrinter {
       case StmtKind::kGroupMma: return tensor_cores_.PrintGroupMma(*stmt);
       case StmtKind::kGroupSync: return tensor_cores_.PrintGroupSync(*stmt);
       case StmtKind::kBulkCopy: return copies_.PrintBulkCopy(*stmt);
+      case StmtKind::kTensorCopy: return copies_.PrintTensorCopy(*stmt);
       case StmtKind::kMbarrier: return copies_.PrintMbarrier(*stmt);
       case StmtKind::kCommit: return copies_.PrintCommit();
       case StmtKind::kWait: return copies_.PrintWait(*stmt);

@@ -18,7 +18,8 @@ Stmt CoreMatrixCopies::Finish(int id, size_t position, const Expr& iteration, in
     if (low >= 0) all.push_back(PartsOf(child, iteration, slots, {FactorPart::kLow, low, 2}));
     if (nest_.kernel.IsPublished(child) && nest_.kernel.state.is_rounded_in_place(child))
       all.push_back(PartsOf(child, iteration, slots, {FactorPart::kRounded, child, slots}));
-    publish = publish || nest_.kernel.IsPublished(child);
+    // What tensor copies bring needs no fence.
+    publish = publish || (nest_.kernel.IsPublished(child) && nest_.buffers.arrivals(child) < 0);
   }
   if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
   return MakeSeq(all);

@@ -40,7 +40,8 @@ class EarlyCopies {
     return !Contains(stmt, [](const StmtNode& s) {
       const bool holds =
           s.kind == StmtKind::kFor || s.kind == StmtKind::kSeq || s.kind == StmtKind::kLet || s.kind == StmtKind::kIf;
-      return !holds && s.kind != StmtKind::kCommit && !(s.kind == StmtKind::kStore && s.async);
+      return !holds && s.kind != StmtKind::kCommit && s.kind != StmtKind::kTensorCopy &&
+             !(s.kind == StmtKind::kStore && s.async);
     });
   }
 
@@ -54,14 +55,15 @@ class EarlyCopies {
   }
 
   bool IsCopyOfConstants(const StmtNode& s) const {
-    return s.kind == StmtKind::kStore && Reads(s, constants_) && !Reads(s, awaited_);
+    return (s.kind == StmtKind::kStore || s.kind == StmtKind::kTensorCopy) && Reads(s, constants_) &&
+           !Reads(s, awaited_);
   }
 
   // Whether the first one writes what the other one reads or writes.
   static bool Writes(const Stmt& one, const Stmt& other) {
     std::set<int> written;
     Contains(one, [&](const StmtNode& s) {
-      if (s.kind == StmtKind::kStore) written.insert(s.buffer);
+      if (s.kind == StmtKind::kStore || s.kind == StmtKind::kTensorCopy) written.insert(s.buffer);
       return false;
     });
     return Contains(other, [&](const StmtNode& s) {

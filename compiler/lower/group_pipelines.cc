@@ -9,10 +9,12 @@ namespace diapason {
 namespace {
 
 // What stores zeros in place of all values where the condition does not hold: without branches, if the stores are
-// copies by hardware.
+// copies by hardware. Tensor copies are not made then.
 Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
   if (!stmt) return stmt;
   StmtNode node = *stmt;
+  if (node.kind == StmtKind::kTensorCopy)
+    node.condition = node.condition ? And(node.condition, condition) : condition;
   if (node.kind == StmtKind::kStore) {
     const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
     const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
@@ -47,11 +49,15 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
     Stmt body = p.at(Min(iteration, IntImm(iterations - 1)), attached_.EmitShared(id, last));
     return MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, slots)), body);
   };
-  auto low = [&](const Expr& iteration) { return core_matrices_.Finish(id, last, iteration, slots); };
+  auto low = [&](const Expr& iteration) { return copies_.core_matrices.Finish(id, last, iteration, slots); };
   auto exists = [&](const Expr& iteration) { return nest_.analyzer.Simplify(Lt(iteration, IntImm(iterations))); };
+  const bool by_threads = copies_.tensor.LeavesCopies(p);
+  auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
+  auto wait = [&](int64_t unfinished) { return by_threads ? MakeWait(unfinished) : nullptr; };
 
-  const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
-  std::vector<Stmt> body{MakeBarrier()};
+  const Stmt first = MakeSeq({copies_.tensor.Init(p),
+                              MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), commit()}), 1)});
+  std::vector<Stmt> body{MakeBarrier(), copies_.tensor.Await(p, step)};
   ++nest_.serial_depth;
   handover_.iteration = step;
   handover_.defer = once ? GroupHandover::Defer::kEnd : GroupHandover::Defer::kNothing;
@@ -65,30 +71,30 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
   body.push_back(in_use(products));
   const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
-  const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), MakeCommit()});
+  const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), commit()});
   if (flying) {
     const Stmt copies_if = StoresIf(exists(later), copies(later));
     body.insert(body.end(),
-                {copies_if, MakeCommit(), MakeWait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq({first, MakeWait(slots - 3), low(IntImm(0)),
+                {copies_if, commit(), wait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({first, wait(slots - 3), low(IntImm(0)),
                     MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
   }
   if (slots > 2) {
-    body.insert(body.end(), {MakeWait(slots - 3), MakeIf(exists(next), low(next)), start_copies});
+    body.insert(body.end(), {wait(slots - 3), MakeIf(exists(next), low(next)), start_copies});
   } else {
-    body.insert(body.end(), {start_copies, MakeWait(0), MakeIf(exists(next), low(next))});
+    body.insert(body.end(), {start_copies, wait(0), MakeIf(exists(next), low(next))});
   }
   body.push_back(sums ? in_use(sums) : nullptr);
   return MakeSeq(
-      {first, MakeWait(slots - 2), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+      {first, wait(slots - 2), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
 }
 
-GroupPipelines::Meeting GroupPipelines::MeetApart(const SoftwarePipeline& p, int64_t distance) {
+GroupPipelines::Meeting GroupPipelines::MeetApart(const SoftwarePipeline& p, const Stmt& landed) {
   const int buffer = nest_.buffers.NewId();
   nest_.buffers.Declare({buffer, "steps_begun", DType::kInt64, Scope::kShared, 1, true, 16, false, true});
   const Expr barrier = Load(buffer, DType::kInt64, {IntImm(0)});
   return {.init = MakeIf(Eq(ThreadOf(nest_, p.id), IntImm(0)), MakeMbarrierInit(barrier, 1, nest_.kernel.threads)),
-          .arrive = MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish), MakeMbarrierArrive(barrier)}),
+          .arrive = MakeSeq({landed, MakeMbarrierArrive(barrier)}),
           .await = MakeMbarrierWait(barrier, nest_.analyzer.Simplify(FloorMod(p.step, 2)))};
 }
 
@@ -108,17 +114,22 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
   nest_.analyzer.Bind(ahead, distance);
   nest_.analyzer.Bind(p.step, p.iterations - 1);
-  const Meeting meeting = apart ? MeetApart(p, distance) : Meeting{};
+  const bool by_threads = copies_.tensor.LeavesCopies(p);
+  const auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
+  const Stmt landed =
+      by_threads ? MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish)}) : nullptr;
+  const Meeting meeting = apart ? MeetApart(p, landed) : Meeting{};
   const auto copies = [&](const Expr& iteration) {
     const Expr exists = nest_.analyzer.Simplify(Lt(iteration, IntImm(p.iterations)));
-    return MakeSeq({MakeIf(exists, carried.copies(iteration)), MakeCommit()});
+    return MakeSeq({MakeIf(exists, carried.copies(iteration)), commit()});
   };
   const auto in_use = [&](const Expr& iteration, Stmt part) {
     return MakeLet(p.use, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, std::move(part)));
   };
   // Waits for the copies of a step.
   const auto together = [&](const Expr& iteration) {
-    return MakeSeq({MakeWait(distance - 1), core_matrices_.Finish(p.id, p.last, iteration, p.slots), MakeBarrier()});
+    return MakeSeq({by_threads ? MakeWait(distance - 1) : nullptr,
+                    copies_.core_matrices.Finish(p.id, p.last, iteration, p.slots), MakeBarrier()});
   };
   ++nest_.serial_depth;
   const Stmt first = EmitMade(carried.made, nullptr, meeting.arrive);
@@ -129,9 +140,11 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   const Stmt next = EmitMade(carried.made, in_use(p.step, products), meeting.arrive);
   --nest_.serial_depth;
   const Stmt loop = MakeSeq({apart ? meeting.await : together(now), copies(Add(now, IntImm(distance))),
-                             in_use(now, MakeSeq({next, end, rows}))});
-  return MakeSeq({meeting.init, MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
-                  copies(IntImm(distance)), in_use(IntImm(0), MakeSeq({first, rows})),
+                             copies_.tensor.Await(p, now), in_use(now, MakeSeq({next, end, rows}))});
+  return MakeSeq({meeting.init, copies_.tensor.Init(p),
+                  MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
+                  copies(IntImm(distance)), copies_.tensor.Await(p, IntImm(0)),
+                  in_use(IntImm(0), MakeSeq({first, rows})),
                   MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1),
                   in_use(IntImm(p.iterations - 1), products), end});
 }

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "compiler/lower/attached_stages.h"
-#include "compiler/lower/core_matrix_copies.h"
 #include "compiler/lower/group_products.h"
 #include "compiler/lower/nest_emitter.h"
 #include "compiler/lower/nest_state.h"
+#include "compiler/lower/shared_copies.h"
 #include "compiler/lower/software_pipeline.h"
 
 namespace diapason {
@@ -16,9 +16,9 @@ namespace diapason {
 // REQUIRES, of all: the pipeline's stage is prepared (LoopValues), and its slots named (SoftwarePipelines).
 class GroupPipelines {
  public:
-  GroupPipelines(NestState* nest, AttachedStages* attached, CoreMatrixCopies* core_matrices, NestEmitter* emitter,
+  GroupPipelines(NestState* nest, AttachedStages* attached, SharedCopies* copies, NestEmitter* emitter,
                  GroupHandover* handover)
-      : nest_(*nest), attached_(*attached), core_matrices_(*core_matrices), emitter_(*emitter), handover_(*handover) {}
+      : nest_(*nest), attached_(*attached), copies_(*copies), emitter_(*emitter), handover_(*handover) {}
 
   // A pipeline whose steps start the products of iteration t and beside them cut what iteration t + 1 needs in two and
   // start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier a step is
@@ -48,14 +48,15 @@ class GroupPipelines {
   struct Meeting {
     Stmt init, arrive, await;
   };
-  Meeting MeetApart(const SoftwarePipeline& pipeline, int64_t distance);
+  // `landed`: what a thread's own copies for the next step are waited for and published with.
+  Meeting MeetApart(const SoftwarePipeline& pipeline, const Stmt& landed);
   // The stages of a step in turn. `behind`: products that run behind their first ones; `after`: what comes once the
   // sums of those are there.
   Stmt EmitMade(const std::vector<int>& made, Stmt behind, const Stmt& after);
 
   NestState& nest_;
   AttachedStages& attached_;
-  CoreMatrixCopies& core_matrices_;
+  SharedCopies& copies_;
   NestEmitter& emitter_;
   GroupHandover& handover_;
 };

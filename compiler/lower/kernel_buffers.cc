@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/lower/element_index.h"
+#include "compiler/lower/tensor_box_of_copy.h"
 
 namespace diapason {
 namespace {
@@ -89,7 +90,7 @@ void KernelBuffers::DeclareStage(const KernelContext& kernel, int id) {
     decl.swizzle = bytes;
   }
   Declare(std::move(decl));
-  if (s.bulk && kernel.target.kind == TargetKind::kCuda) {
+  if ((s.bulk && kernel.target.kind == TargetKind::kCuda) || BoxOfCopy(kernel, id)) {
     arrivals_[id] = NewId();
     Declare({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, b.slots, true, 16, false, true});
   }

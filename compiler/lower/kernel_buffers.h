@@ -27,7 +27,7 @@ class KernelBuffers {
   // All that have been declared since the last time, around a statement.
   Stmt WithAllocations(Stmt body);
 
-  // Barriers at which the tiles of a bulk copy arrive, one a slot; -1: its target has none.
+  // Barriers at which the tiles of a bulk copy, or of one made by tensor copies, arrive, one a slot; -1: there are none.
   int arrivals(int copy) const { return arrivals_[copy]; }
   // Low parts of a copy in core matrices; -1: it has none.
   int low_parts(int copy) const { return low_parts_[copy]; }

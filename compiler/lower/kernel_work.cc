@@ -103,6 +103,7 @@ void Counter::Walk(const Stmt& stmt, double times) {
     case StmtKind::kPack:
       for (const Expr& operand : stmt->operands) Read(operand, times);
       break;
+    case StmtKind::kTensorCopy: Read(stmt->value, times, static_cast<double>(stmt->box->elements())); break;
     case StmtKind::kBulkCopy: Read(stmt->value, times, static_cast<double>(stmt->extent)); break;
     default: break;
   }

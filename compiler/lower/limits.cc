@@ -200,6 +200,8 @@ absl::Status CheckStructure(const State& state) {
       return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
     if (stage.bulk && !IsBulkCopy(state, id))
       return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
+    if (stage.tensor_copy && (!stage.core_matrices || stage.bulk || stage.op.body->kind != ExprKind::kLoad))
+      return Wrong(stage, "is made by tensor copies, and no plain copy in core matrices");
     if (stage.async_copy && !IsAsyncCopy(state, id))
       return Wrong(stage, "is copied asynchronously, and no copy into shared memory made for a block");
     if (stage.image_of >= 0 && !IsImage(state, id)) return Wrong(stage, "holds tiles that nobody copies");

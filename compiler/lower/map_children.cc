@@ -56,6 +56,13 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kBulkCopy:
       return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value),
                           s.operands.empty() ? nullptr : fn(s.operands[0]));
+    case StmtKind::kTensorCopy: {
+      std::vector<Expr> coordinates = Mapped(s.operands, fn);
+      Expr arrival = std::move(coordinates.front());
+      coordinates.erase(coordinates.begin());
+      return MakeTensorCopy({s.box, fn(s.value), s.buffer, fn(s.index), std::move(arrival), std::move(coordinates),
+                             s.condition ? fn(s.condition) : nullptr});
+    }
     case StmtKind::kMbarrier:
       if (s.mbarrier == MbarrierOp::kInit) return MakeMbarrierInit(fn(s.operands[0]), s.extent, s.value->value);
       if (s.mbarrier == MbarrierOp::kArrive) return MakeMbarrierArrive(fn(s.operands[0]));

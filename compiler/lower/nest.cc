@@ -14,7 +14,7 @@ NestBuilder::NestBuilder(const KernelContext& kernel, int* next_buffer)
       parts_(kernel, next_buffer),
       copies_(&parts_, this),
       attached_(&parts_.state, &copies_.bulk, &copies_.core_matrices, this),
-      groups_(&parts_.state, &attached_, &copies_.core_matrices, this, &handover_),
+      groups_(&parts_.state, &attached_, &copies_, this, &handover_),
       pipelines_(&parts_.state, &attached_, &copies_, &groups_, this),
       carried_(&parts_, this) {}
 
@@ -39,6 +39,7 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
 }
 
 Stmt NestBuilder::EmitStage(int id) {
+  if (copies_.tensor.Makes(id)) return copies_.tensor.CopyInto(id);
   parts_.values.Prepare(id);
   if (!kernel_.state.stage(id).op.reduces())
     return EmitLoops(id, 0, kernel_.state.stage(id).order.size(), [&] { return EmitStatement(id); });

@@ -6,21 +6,13 @@
 #include <vector>
 
 #include "compiler/lower/attached_stages.h"
-#include "compiler/lower/bulk_copies.h"
-#include "compiler/lower/core_matrix_copies.h"
 #include "compiler/lower/group_pipelines.h"
 #include "compiler/lower/nest_emitter.h"
 #include "compiler/lower/nest_state.h"
+#include "compiler/lower/shared_copies.h"
 #include "compiler/lower/software_pipeline.h"
 
 namespace diapason {
-
-// What copies into shared memory are completed with.
-struct SharedCopies {
-  SharedCopies(NestParts* parts, NestEmitter* emitter) : bulk(&parts->state), core_matrices(parts, emitter) {}
-  BulkCopies bulk;
-  CoreMatrixCopies core_matrices;
-};
 
 // REQUIRES, of all: the pipeline's stage is prepared (LoopValues).
 class SoftwarePipelines {

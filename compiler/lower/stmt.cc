@@ -174,11 +174,25 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
                .operands = std::move(operands)});
 }
 
-Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t threads) {
+Stmt MakeTensorCopy(TensorCopy copy) {
+  DIAPASON_CHECK(copy.from->kind == ExprKind::kLoad && copy.arrival->kind == ExprKind::kLoad);
+  DIAPASON_CHECK(static_cast<int64_t>(copy.coordinates.size()) == copy.box->rank());
+  std::vector<Expr> operands = std::move(copy.coordinates);
+  operands.insert(operands.begin(), std::move(copy.arrival));
+  return Make({.kind = StmtKind::kTensorCopy,
+               .buffer = copy.buffer,
+               .index = std::move(copy.index),
+               .value = std::move(copy.from),
+               .condition = std::move(copy.condition),
+               .operands = std::move(operands),
+               .box = std::move(copy.box)});
+}
+
+Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t arrivals) {
   DIAPASON_CHECK(first->kind == ExprKind::kLoad);
   return Make({.kind = StmtKind::kMbarrier,
                .extent = barriers,
-               .value = IntImm(threads),
+               .value = IntImm(arrivals),
                .operands = {std::move(first)},
                .mbarrier = MbarrierOp::kInit});
 }
@@ -326,10 +340,19 @@ class Printer {
         return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
                                std::to_string(stmt->extent) + " from " + Text(stmt->value) +
                                (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
+      case StmtKind::kTensorCopy: {
+        std::string text = "tensor copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "]";
+        for (size_t d = stmt->box->box.size(); d-- > 0;)
+          text += (d + 1 == stmt->box->box.size() ? " of " : "x") + std::to_string(stmt->box->box[d]);
+        text += " from " + Text(stmt->value) + " at (";
+        for (size_t d = stmt->operands.size(); d-- > 1;) text += Text(stmt->operands[d]) + (d > 1 ? ", " : ")");
+        text += ", arrives at " + Text(stmt->operands[0]);
+        return Line(depth, text + (stmt->condition ? ", if " + Text(stmt->condition) : ""));
+      }
       case StmtKind::kMbarrier:
         if (stmt->mbarrier == MbarrierOp::kInit)
           return Line(depth, "mbarrier init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent) +
-                                 (IsInt(stmt->value, 1) ? "" : " for " + Text(stmt->value) + " threads"));
+                                 (IsInt(stmt->value, 1) ? "" : " for " + Text(stmt->value) + " arrivals"));
         if (stmt->mbarrier == MbarrierOp::kArrive) return Line(depth, "mbarrier arrive " + Text(stmt->operands[0]));
         return Line(depth, "mbarrier wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit: return Line(depth, "commit");
@@ -392,6 +415,20 @@ bool IsLoop(const Stmt& stmt, ForKind kind) { return stmt->kind == StmtKind::kFo
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) {
   if (is(*stmt)) return true;
   return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Contains(child, is); });
+}
+
+std::vector<MappedTensor> MappedTensorsOf(const Stmt& body) {
+  std::vector<MappedTensor> all;
+  if (body == nullptr) return all;
+  Contains(body, [&](const StmtNode& s) {
+    if (s.kind != StmtKind::kTensorCopy) return false;
+    const bool known = std::any_of(all.begin(), all.end(), [&](const MappedTensor& tensor) {
+      return tensor.buffer == s.value->buffer && *tensor.box == *s.box;
+    });
+    if (!known) all.push_back({s.value->buffer, s.box});
+    return false;
+  });
+  return all;
 }
 
 bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from) {

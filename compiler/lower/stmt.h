@@ -15,6 +15,7 @@
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/expr.h"
 #include "compiler/tensor/library_call.h"
+#include "compiler/tensor/tensor_box.h"
 #include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
@@ -104,14 +105,20 @@ enum class StmtKind : uint8_t {
   // barrier. Else operands[0] loads the mbarrier in shared memory that the copy signals: the executing thread alone
   // starts the copy, and each thread sees the data after its MbarrierOp::kWait.
   kBulkCopy,
+  // Copies a box of a tensor in global memory to shared `buffer`, from `index` on, where elements of it that lie outside
+  // of the tensor become zeros. `box` says which tensor of the buffer that `value` loads, and which box; operands:
+  // the mbarrier in shared memory at which the copy arrives, then the coordinates of the box's first element, the
+  // innermost first. Each thread sees the data after its MbarrierOp::kWait. The executing thread starts the copy if
+  // `condition` holds (null: always), without a branch.
+  kTensorCopy,
   kMbarrier,  // an operation `mbarrier` on an mbarrier (PTX), at which bulk copies or threads arrive
 };
 
 enum class MbarrierOp : uint8_t {
   kInit,  // initializes `extent` consecutive barriers, of which operands[0] loads the first. By one thread, before any
-          // other use. A phase of a barrier completes when a copy arrives, or `value` threads
+          // other use. A phase of a barrier completes when `value` copies, or threads, have arrived
   kWait,  // waits at the barrier of operands[0] for the end of its phase n (counted from 0), where n % 2 == `value`. A
-          // barrier has at most one copy in flight
+          // barrier has at most the copies of one phase in flight
   kArrive,  // this thread arrives at the barrier of operands[0]; threads that wait there then see its writes. No thread
             // arrives again before all others have arrived
 };
@@ -159,12 +166,16 @@ struct StmtNode {
   // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore
   int64_t extent = 0;
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kQuadStore
-  Expr index{};        // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kQuadStore: element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kMbarrier
+  // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kTensorCopy, kQuadStore
+  int buffer = -1;
+  // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kTensorCopy, kQuadStore: element offset
+  Expr index{};
+  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kTensorCopy, kMbarrier
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
-  Expr condition{};    // kIf
-  std::vector<Expr> operands{};             // kStore, kMma, kPack, kGroupMma, kBulkCopy, kMbarrier, kQuadStore
+  Expr condition{};    // kIf, kTensorCopy
+  // kStore, kMma, kPack, kGroupMma, kBulkCopy, kTensorCopy, kMbarrier, kQuadStore
+  std::vector<Expr> operands{};
+  std::shared_ptr<const TensorBox> box{};   // kTensorCopy
   std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): accumulators, elements of `buffer`
   TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
   FactorTypes factors{};                    // kMma, kGroupMma
@@ -227,12 +238,29 @@ Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival`: the load of the mbarrier that the copy signals; may be null (kBulkCopy).
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
-Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t threads = 1);
+struct TensorCopy {
+  std::shared_ptr<const TensorBox> box;
+  Expr from;  // a load of the tensor's first element
+  int buffer;
+  Expr index;
+  Expr arrival;  // a load of the mbarrier
+  std::vector<Expr> coordinates;
+  Expr condition{};
+};
+Stmt MakeTensorCopy(TensorCopy copy);
+Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t arrivals = 1);
 Stmt MakeMbarrierArrive(Expr barrier);
 Stmt MakeMbarrierWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
 Stmt MakeLaunchDependents();
 Stmt MakeWait(int64_t unfinished);
+
+// The tensors of parameters that a kernel's tensor copies read, each once, in order of their first copies.
+struct MappedTensor {
+  int buffer;
+  std::shared_ptr<const TensorBox> box;
+};
+std::vector<MappedTensor> MappedTensorsOf(const Stmt& body);
 
 // One kernel. Thread and block loops are ordinary kFor nodes in `body`. All kThreadX loops of a kernel are bound to the
 // same threadIdx.x; lowering guards those whose extent is smaller than `threads`.

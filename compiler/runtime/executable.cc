@@ -23,6 +23,17 @@ absl::Status ValidateLibrary(const Program& program, const Kernel& kernel) {
       absl::StrCat("the buffers of '", kernel.name, "' do not fit its call: ", kernel.library->ToString()));
 }
 
+absl::Status ValidateTensorMaps(const Program& program, const Kernel& kernel) {
+  if (kernel.tensor_maps.empty()) return absl::OkStatus();
+  if (program.target.kind != TargetKind::kCuda)
+    return absl::InvalidArgumentError(absl::StrCat("kernel '", kernel.name, "' has tensor maps, and is not for cuda"));
+  for (const Kernel::TensorMap& map : kernel.tensor_maps)
+    if (!FitsTensorMap(program, kernel, map))
+      return absl::InvalidArgumentError(
+          absl::StrCat("a tensor map of kernel '", kernel.name, "' does not fit its buffer"));
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const Program& program) {
   for (const ProgramBuffer& buffer : program.buffers)
     if (buffer.elements < 0 || BytesOf(buffer.dtype) <= 0)
@@ -34,6 +45,7 @@ absl::Status Validate(const Program& program) {
           return absl::InvalidArgumentError(
               absl::StrCat("kernel '", kernel.name, "' names buffer ", arg, " of ", program.buffers.size()));
       RETURN_IF_ERROR(ValidateLibrary(program, kernel));
+      RETURN_IF_ERROR(ValidateTensorMaps(program, kernel));
       for (int d = 0; d < 3; ++d)
         if (kernel.grid[d] < 1 || kernel.block[d] < 1)
           return absl::InvalidArgumentError(absl::StrCat("kernel '", kernel.name, "' has an empty grid or block"));

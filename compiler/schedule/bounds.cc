@@ -41,6 +41,8 @@ Affine SimplestIndex(const StageState& reader, const Expr& index) {
   return IsSumOfAxes(reader, simpler) ? simpler : affine;
 }
 
+}  // namespace
+
 Access::Dim AffineDim(const StageState& reader, const Expr& index) {
   Access::Dim dim;
   const Affine affine = SimplestIndex(reader, index);
@@ -57,6 +59,8 @@ Access::Dim AffineDim(const StageState& reader, const Expr& index) {
   }
   return dim;
 }
+
+namespace {
 
 // Coordinates of whole tiles, as regions that a copy asks for, from 0 on: up to the end of a dimension and of the loops
 // over it.

@@ -26,6 +26,9 @@ struct Access {
   std::vector<Dim> dims;
 };
 
+// An index of a load in the body of a stage, or what it is in memory.
+Access::Dim AffineDim(const StageState& reader, const Expr& index);
+
 struct StageBounds {
   std::vector<int64_t> extent;    // by loop id
   std::vector<Terms> axis_terms;  // by axis: its value as a sum over atoms that move (plus axis_constant)
@@ -57,6 +60,11 @@ struct StageBounds {
   int64_t low_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
   int64_t stored() const { return slots * thread_sets > 1 || bulk ? slots * thread_sets * slot_stride() : elements(); }
 };
+
+// Whether a stage's numbers allow that tensor copies make it on GPUs that have them (kTensorCopy), if its region does.
+inline bool IsMadeByTensorCopies(const StageState& stage, const StageBounds& bounds) {
+  return stage.tensor_copy && bounds.slots > 1 && bounds.swizzled;
+}
 
 struct Bounds {
   std::vector<StageBounds> stages;  // by stage id; kept between calls to spare allocations

@@ -77,6 +77,7 @@ struct StageState {
   int lane_stage = -1, lane_m = -1, lane_n = -1;    // the stage with the thread loops, its lane loops
   bool core_matrices = false;                       // kCoreMatrices
   bool async_copy = false;                          // kAsyncCopy
+  bool tensor_copy = false;                         // kTensorCopy
   Factor core_width;                                // a multiple of the elements of its runs
   Carry carry;
   bool bulk = false;  // kBulkCopy

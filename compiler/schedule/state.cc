@@ -38,7 +38,8 @@ ApplyStep FunctionOf(StepKind kind) {
     case StepKind::kCoreMatrices: return ApplyCoreMatrices;
     case StepKind::kSetScope: return ApplySetScope;
     case StepKind::kOverlap:
-    case StepKind::kAsyncCopy: break;
+    case StepKind::kAsyncCopy:
+    case StepKind::kTensorCopy: break;
   }
   return nullptr;
 }
@@ -107,6 +108,7 @@ absl::Status State::Apply(const Step& step) {
       overlap_ = step.factors[0];
       return absl::OkStatus();
     case StepKind::kAsyncCopy: stages_.at(step.stage).async_copy = true; return absl::OkStatus();
+    case StepKind::kTensorCopy: stages_.at(step.stage).tensor_copy = true; return absl::OkStatus();
     default: return absl::InvalidArgumentError(absl::StrCat("unknown step kind ", static_cast<int>(step.kind)));
   }
 }

@@ -33,6 +33,7 @@ const char* KindName(StepKind kind) {
     case StepKind::kBulkCopy: return "bulk_copy";
     case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kAsyncCopy: return "async_copy";
+    case StepKind::kTensorCopy: return "tensor_copy";
     case StepKind::kCarry: return "carry";
     case StepKind::kReplicate: return "replicate";
     case StepKind::kRoundFactors: return "round_factors";

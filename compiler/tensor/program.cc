@@ -14,7 +14,9 @@ namespace {
 // The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are
 // little-endian; strings and lists carry their length before them. The fields are in the order of PayloadOf.
 constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
-constexpr uint32_t kVersion = 2;  // 2: kernels may overlap and may be calls of libraries
+// 2: kernels may overlap and may be calls of libraries. 3: they may have tensor maps; programs without any are written
+// as 2, so that older runtimes read them.
+constexpr uint32_t kVersion = 3, kWithoutTensorMaps = 2;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
 
 // FNV-1a over 8 bytes at a time: a damaged file is noticed; nobody is kept from forging one.
@@ -97,7 +99,42 @@ class Reader {
   bool ok_ = true;
 };
 
-void Write(Writer& out, const Kernel& kernel) {
+std::vector<int64_t> NumbersOf(const Kernel::TensorMap& map) {
+  std::vector<int64_t> numbers = {map.arg, map.element_bytes, map.box.swizzle, map.box.offset};
+  for (const auto* list : {&map.box.extents, &map.box.strides, &map.box.box})
+    numbers.insert(numbers.end(), list->begin(), list->end());
+  return numbers;
+}
+
+Kernel::TensorMap TensorMapFrom(const std::vector<int64_t>& numbers, Reader& in) {
+  constexpr size_t kHead = 4, kLists = 3, kMostDimensions = 5;
+  const auto is_int = [](int64_t number) { return number >= 0 && number <= std::numeric_limits<int>::max(); };
+  Kernel::TensorMap map;
+  const size_t rank = numbers.size() < kHead ? 0 : (numbers.size() - kHead) / kLists;
+  if (rank < 1 || rank > kMostDimensions || numbers.size() != kHead + kLists * rank ||
+      !std::all_of(numbers.begin(), numbers.begin() + 3, is_int)) {
+    in.Fail();
+    return map;
+  }
+  map.arg = static_cast<int>(numbers[0]);
+  map.element_bytes = static_cast<int>(numbers[1]);
+  map.box.swizzle = static_cast<int>(numbers[2]);
+  map.box.offset = numbers[3];
+  auto from = numbers.begin() + kHead;
+  for (auto* list : {&map.box.extents, &map.box.strides, &map.box.box}) {
+    list->assign(from, from + static_cast<std::ptrdiff_t>(rank));
+    from += static_cast<std::ptrdiff_t>(rank);
+  }
+  return map;
+}
+
+bool HasTensorMaps(const Program& program) {
+  const auto has = [](const Kernel& kernel) { return !kernel.tensor_maps.empty(); };
+  return std::any_of(program.prologue.begin(), program.prologue.end(), has) ||
+         std::any_of(program.kernels.begin(), program.kernels.end(), has);
+}
+
+void Write(Writer& out, const Kernel& kernel, bool with_maps) {
   out.Text(kernel.name);
   out.Numbers(kernel.args);
   for (int64_t extent : kernel.grid) out.Number(extent);
@@ -106,9 +143,12 @@ void Write(Writer& out, const Kernel& kernel) {
   out.Number(kernel.cluster);
   out.Number<uint8_t>(kernel.overlap);
   out.Numbers(kernel.library != nullptr ? kernel.library->ToNumbers() : std::vector<int64_t>{});
+  if (!with_maps) return;
+  out.Number<uint32_t>(kernel.tensor_maps.size());
+  for (const Kernel::TensorMap& map : kernel.tensor_maps) out.Numbers(NumbersOf(map));
 }
 
-Kernel ReadKernel(Reader& in, size_t buffers) {
+Kernel ReadKernel(Reader& in, size_t buffers, bool with_maps) {
   Kernel kernel;
   kernel.name = in.Text();
   kernel.args = in.Numbers<int>();
@@ -124,6 +164,9 @@ Kernel ReadKernel(Reader& in, size_t buffers) {
     else
       in.Fail();
   }
+  const uint32_t maps = with_maps ? in.Count() : 0;
+  for (uint32_t i = 0; i < maps && in.ok(); ++i)
+    kernel.tensor_maps.push_back(TensorMapFrom(in.Numbers<int64_t>(), in));
   for (int arg : kernel.args)
     if (arg < 0 || static_cast<size_t>(arg) >= buffers) in.Fail();
   return kernel;
@@ -159,25 +202,26 @@ ProgramBuffer ReadBuffer(Reader& in) {
   return buffer;
 }
 
-void WriteKernels(Writer& out, const std::vector<Kernel>& kernels) {
+void WriteKernels(Writer& out, const std::vector<Kernel>& kernels, bool with_maps) {
   out.Number<uint32_t>(kernels.size());
-  for (const Kernel& kernel : kernels) Write(out, kernel);
+  for (const Kernel& kernel : kernels) Write(out, kernel, with_maps);
 }
 
-std::vector<Kernel> ReadKernels(Reader& in, size_t buffers) {
+std::vector<Kernel> ReadKernels(Reader& in, size_t buffers, bool with_maps) {
   std::vector<Kernel> kernels;
   const uint32_t count = in.Count();
-  for (uint32_t i = 0; i < count && in.ok(); ++i) kernels.push_back(ReadKernel(in, buffers));
+  for (uint32_t i = 0; i < count && in.ok(); ++i) kernels.push_back(ReadKernel(in, buffers, with_maps));
   return kernels;
 }
 
 std::string PayloadOf(const Program& program) {
+  const bool with_maps = HasTensorMaps(program);
   Writer out;
   out.Text(program.target.ToString());
   out.Number<uint32_t>(program.buffers.size());
   for (const ProgramBuffer& buffer : program.buffers) Write(out, buffer);
-  WriteKernels(out, program.prologue);
-  WriteKernels(out, program.kernels);
+  WriteKernels(out, program.prologue, with_maps);
+  WriteKernels(out, program.kernels, with_maps);
   out.Text(program.source);
   out.Text(program.binary);
   out.Text(program.compiler);
@@ -186,13 +230,13 @@ std::string PayloadOf(const Program& program) {
   return out.Take();
 }
 
-absl::StatusOr<Program> ParsePayload(Reader& in) {
+absl::StatusOr<Program> ParsePayload(Reader& in, bool with_maps) {
   Program program;
   absl::StatusOr<Target> target = Target::Parse(in.Text());
   const uint32_t buffers = in.Count();
   for (uint32_t i = 0; i < buffers && in.ok(); ++i) program.buffers.push_back(ReadBuffer(in));
-  program.prologue = ReadKernels(in, program.buffers.size());
-  program.kernels = ReadKernels(in, program.buffers.size());
+  program.prologue = ReadKernels(in, program.buffers.size(), with_maps);
+  program.kernels = ReadKernels(in, program.buffers.size(), with_maps);
   program.source = in.Text();
   program.binary = in.Text();
   program.compiler = in.Text();
@@ -229,10 +273,16 @@ absl::Status CheckLaunch(const Kernel& kernel) {
   return absl::OkStatus();
 }
 
+bool FitsTensorMap(const Program& program, const Kernel& kernel, const Kernel::TensorMap& map) {
+  if (map.arg < 0 || map.arg >= static_cast<int>(kernel.args.size())) return false;
+  const ProgramBuffer& buffer = program.buffers[kernel.args[map.arg]];
+  return map.element_bytes == BytesOf(buffer.dtype) && IsCopyable(map.box, map.element_bytes, buffer.elements);
+}
+
 std::string SerializeProgram(const Program& program) {
   const std::string payload = PayloadOf(program);
   Writer header;
-  header.Number(kVersion);
+  header.Number(HasTensorMaps(program) ? kVersion : kWithoutTensorMaps);
   header.Number<uint64_t>(ChecksumOf(payload.data(), payload.size()));
   header.Number<uint64_t>(payload.size());
   return std::string(kMagic, sizeof kMagic) + header.Take() + payload;
@@ -243,16 +293,17 @@ absl::StatusOr<Program> ParseProgram(const std::string& bytes) {
     return absl::DataLossError("these bytes are no compiled program of diapason; build it again");
   Reader header(bytes.data() + sizeof kMagic, kHeaderBytes - sizeof kMagic);
   const uint32_t version = header.Number<uint32_t>();
-  if (version != kVersion)
+  if (version != kVersion && version != kWithoutTensorMaps)
     return absl::DataLossError("the compiled program has format version " + std::to_string(version) +
-                               ", this diapason reads version " + std::to_string(kVersion) + "; build it again");
+                               ", this diapason reads versions " + std::to_string(kWithoutTensorMaps) + " and " +
+                               std::to_string(kVersion) + "; build it again");
   const uint64_t checksum = header.Number<uint64_t>();
   const uint64_t size = header.Number<uint64_t>();
   const char* payload = bytes.data() + kHeaderBytes;
   if (size != bytes.size() - kHeaderBytes || checksum != ChecksumOf(payload, size))
     return absl::DataLossError("the compiled program is damaged: its checksum does not match; build it again");
   Reader in(payload, size);
-  return ParsePayload(in);
+  return ParsePayload(in, version == kVersion);
 }
 
 }  // namespace diapason

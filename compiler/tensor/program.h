@@ -12,6 +12,7 @@
 #include "compiler/tensor/dtype.h"
 #include "compiler/tensor/library_call.h"
 #include "compiler/tensor/target.h"
+#include "compiler/tensor/tensor_box.h"
 
 namespace diapason {
 
@@ -52,6 +53,14 @@ struct Kernel {
   // cuda: may start before the kernel in front has ended; every thread of it waits for that itself
   bool overlap = false;
   int cluster = 1;  // blocks of a thread-block cluster along x (cuda)
+  // cuda: tensor maps (CUtensorMap), which follow the addresses of `args` as parameters, in order.
+  struct TensorMap {
+    int arg = 0;            // index into `args`: the buffer that the tensor is in
+    int element_bytes = 0;  // of the buffer's elements
+    TensorBox box;
+    bool operator==(const TensorMap&) const = default;
+  };
+  std::vector<TensorMap> tensor_maps;
   // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the
   // other fields are then of no meaning. Shared: kernels are copied into every launch.
   std::shared_ptr<const LibraryCall> library;
@@ -61,12 +70,17 @@ struct Kernel {
 // FailedPrecondition names the kernel and the number.
 absl::Status CheckLaunch(const Kernel& kernel);
 
+struct Program;
+// Whether a tensor map of a kernel of the program is one of its buffer. The numbers may come from a peer; those of
+// Kernel::args must be valid.
+bool FitsTensorMap(const Program& program, const Kernel& kernel, const Kernel::TensorMap& map);
+
 // Calling convention of the kernels:
 //   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0].
 //           Safe to call from several threads on disjoint ranges.
 //   opencl  __kernel void name(__global T* arg0, ...), work-group size `block`, global size grid * block.
-//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic
-//           (`shared_bytes`).
+//   cuda    extern "C" __global__ void name(T* arg0, ..., const __grid_constant__ CUtensorMap map0, ...); shared memory
+//           above kMaxStaticSharedBytes is dynamic (`shared_bytes`).
 struct Program {
   Target target;
   std::vector<ProgramBuffer> buffers;

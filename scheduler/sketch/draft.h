@@ -24,6 +24,8 @@ struct SketchContext {
   bool HasCapability(int least) const {
     return target.kind != TargetKind::kCuda || CudaArchNumber(facts.arch) >= least;
   }
+  // Elsewhere what they make is made by loops, as it is without them.
+  bool HasTensorCopies() const { return target.kind == TargetKind::kCuda && HasCapability(90); }
   // Lanes of 4 bytes in the device's widest vector.
   int32_t NativeLanes() const { return static_cast<int32_t>(facts.vector_bytes / 4); }
   // Powers of two up to so many such vectors and to an extent.
@@ -34,6 +36,8 @@ struct SketchContext {
 struct SketchTraits {
   // From here on float32 products are single ones of TensorFloat-32 (TensorIntrinsic::rounds_factors).
   bool rounds_factors = false;
+  // Whether copies in core matrices are tensor copies; nothing is decided before the first that may be.
+  std::optional<bool> tensor_copies;
   // It is known from measurements to suit its task better than the analytic estimate says.
   bool preferred_fallback = false;
 };

@@ -87,15 +87,20 @@ void GpuEstimate::AddReduction(int id, const StageBounds& b, const WorkOfStage& 
 }
 
 void GpuEstimate::AddCopy(int id, const StageBounds& b, const WorkOfStage& w) {
+  const StageState& stage = state_.stage(id);
   const auto elements = static_cast<double>(b.elements());
-  sum_.issue += w.warp_executions * (12.0 / w.lanes + 2);
+  const bool boxes = kind_ == TargetKind::kCuda && IsMadeByTensorCopies(stage, b);
+  // A wait for them.
+  sum_.issue += boxes ? 6 * sum_.warps * w.executions / sum_.blocks / std::max(1.0, elements)
+                      : w.warp_executions * (12.0 / w.lanes + 2);
   sum_.shared_time += w.warp_executions / w.lanes;
   if (kind_ == TargetKind::kCuda && (state_.has_low_parts(id) || state_.is_rounded_in_place(id))) {
     // What was copied is read again, cut or rounded, and stored.
     sum_.issue += w.warp_executions * (3 + 3 / w.lanes);
     sum_.shared_time += w.warp_executions * 2 / w.lanes;
   }
-  sum_.copy_rounds = std::max(sum_.copy_rounds, std::ceil(elements / std::max(1.0, sum_.threads * w.lanes)));
+  if (!boxes)
+    sum_.copy_rounds = std::max(sum_.copy_rounds, std::ceil(elements / std::max(1.0, sum_.threads * w.lanes)));
   sum_.contiguous = std::max(sum_.contiguous, w.contiguous);
   sum_.lanes = std::max(sum_.lanes, w.lanes);
   sum_.rounds = std::max(sum_.rounds, w.executions / sum_.blocks / std::max(1.0, elements));

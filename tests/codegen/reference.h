@@ -35,12 +35,14 @@ struct ReferenceWarp {
   int64_t rows[32];
 };
 
-// Barriers of a block where bulk copies arrive, by buffer and place.
+// Barriers of a block where bulk and tensor copies arrive, by buffer and place.
 struct ReferenceArrivals {
   struct Barrier {
     int64_t phase = 0;
-    int64_t threads = 1, arrived = 0;  // that it takes, that came in this phase
-    std::function<void()> copy;        // that is under way
+    int64_t arrivals = 1, arrived = 0;           // that it takes, of threads that came in this phase
+    std::vector<std::function<void()>> copies{};  // that are under way
+
+    bool all_asked() const { return static_cast<int64_t>(copies.size()) >= arrivals; }
   };
   std::mutex mutex;
   std::condition_variable asked;
@@ -97,6 +99,7 @@ class ReferenceThread {
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
       case StmtKind::kGroupSync: return SyncGroup(*s);
       case StmtKind::kBulkCopy: return BulkCopy(*s);
+      case StmtKind::kTensorCopy: return TensorCopy(*s);
       case StmtKind::kMbarrier:
         if (s->mbarrier == MbarrierOp::kArrive) return Arrive(*s);
         return s->mbarrier == MbarrierOp::kInit ? InitArrivals(*s) : AwaitArrival(*s);
@@ -387,19 +390,55 @@ class ReferenceThread {
     const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a bulk copy to a barrier that is not initialised");
-    DIAPASON_CHECK_MSG(barrier->second.copy == nullptr, "two bulk copies under way to one barrier");
+    DIAPASON_CHECK_MSG(!barrier->second.all_asked(), "more copies under way to one barrier than it takes");
     std::fill_n(to.begin() + first, s.extent, std::nan(""));
-    barrier->second.copy = [&to, &from, first, source, extent = s.extent] {
+    barrier->second.copies.emplace_back([&to, &from, first, source, extent = s.extent] {
       std::copy_n(from.begin() + source, extent, to.begin() + first);
-    };
+    });
     arrivals->asked.notify_all();
+  }
+
+  // As bulk copies; elements outside of the tensor become zeros.
+  void TensorCopy(const StmtNode& s) {
+    if (s.condition && Value(s.condition) == 0) return;
+    std::vector<double>& to = *memory.at(s.buffer);
+    const std::vector<double>& from = *memory.at(s.value->buffer);
+    const int64_t first = Int(s.index);
+    DIAPASON_CHECK_MSG(first >= 0 && first + s.box->elements() <= static_cast<int64_t>(to.size()),
+                       "a tensor copy past the end of its buffer");
+    DIAPASON_CHECK_MSG(IsCopyable(*s.box, BytesOf(s.value->dtype), static_cast<int64_t>(from.size())),
+                       "a tensor copy that hardware does not make");
+    DIAPASON_CHECK_MSG(decls.at(s.buffer).swizzle == s.box->swizzle, "a tensor copy that is swizzled otherwise");
+    std::vector<int64_t> start;
+    for (size_t d = 1; d < s.operands.size(); ++d) start.push_back(Int(s.operands[d]));
+    const std::lock_guard<std::mutex> lock(arrivals->mutex);
+    const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
+    DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a tensor copy to a barrier that is not initialised");
+    DIAPASON_CHECK_MSG(!barrier->second.all_asked(), "more copies under way to one barrier than it takes");
+    std::fill_n(to.begin() + first, s.box->elements(), std::nan(""));
+    barrier->second.copies.emplace_back([&to, &from, first, start, box = s.box] {
+      for (int64_t i = 0; i < box->elements(); ++i) to[first + i] = ElementOfBox(*box, from, start, i);
+    });
+    arrivals->asked.notify_all();
+  }
+
+  static double ElementOfBox(const TensorBox& box, const std::vector<double>& from, const std::vector<int64_t>& start,
+                             int64_t number) {
+    int64_t at = box.offset;
+    for (size_t d = 0; d < box.box.size(); ++d) {
+      const int64_t coordinate = start[d] + number % box.box[d];
+      number /= box.box[d];
+      if (coordinate < 0 || coordinate >= box.extents[d]) return 0;
+      at += coordinate * box.strides[d];
+    }
+    return from.at(at);
   }
 
   void InitArrivals(const StmtNode& s) {
     const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const int64_t first = Int(s.operands[0]->args[0]);
     for (int64_t i = 0; i < s.extent; ++i)
-      arrivals->barriers[{s.operands[0]->buffer, first + i}] = {.threads = Int(s.value), .copy = nullptr};
+      arrivals->barriers[{s.operands[0]->buffer, first + i}] = {.arrivals = Int(s.value)};
   }
 
   void Arrive(const StmtNode& s) {
@@ -407,7 +446,7 @@ class ReferenceThread {
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "an arrival at a barrier that is not initialised");
     ReferenceArrivals::Barrier& at = barrier->second;
-    if (++at.arrived < at.threads) return;
+    if (++at.arrived < at.arrivals) return;
     at.arrived = 0;
     ++at.phase;
     arrivals->asked.notify_all();
@@ -421,10 +460,10 @@ class ReferenceThread {
     ReferenceArrivals::Barrier& at = barrier->second;
     const int64_t parity = Int(s.value);
     const bool came =
-        arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.copy; });
+        arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.all_asked(); });
     DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy, or no thread comes, that is waited for");
     if (at.phase % 2 != parity) return;
-    std::exchange(at.copy, nullptr)();
+    for (const auto& copy : std::exchange(at.copies, {})) copy();
     ++at.phase;
   }
 

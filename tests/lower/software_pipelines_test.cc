@@ -23,8 +23,7 @@ struct Pipelined {
     names = std::make_unique<testing::NamesOfStages>(test->kernel());
     copies = std::make_unique<SharedCopies>(&test->parts(), names.get());
     attached = std::make_unique<AttachedStages>(&test->nest(), &copies->bulk, &copies->core_matrices, names.get());
-    groups =
-        std::make_unique<GroupPipelines>(&test->nest(), attached.get(), &copies->core_matrices, names.get(), &handover);
+    groups = std::make_unique<GroupPipelines>(&test->nest(), attached.get(), copies.get(), names.get(), &handover);
     pipelines =
         std::make_unique<SoftwarePipelines>(&test->nest(), attached.get(), copies.get(), groups.get(), names.get());
     test->Prepared(y);

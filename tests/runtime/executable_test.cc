@@ -191,5 +191,18 @@ TEST(FillRandom, StaysInRangeForEveryType) {
   }
 }
 
+// Maps come with packages, from anywhere; only GPUs have them.
+TEST(Executable, TensorMapsAreForCudaAlone) {
+  auto device = OpenCpu();
+  Program program = TestProgram(64);
+  program.kernels[0].tensor_maps = {{.arg = 0, .element_bytes = 4, .box = {0, {64}, {1}, {32}, 0}}};
+  EXPECT_EQ(Executable::Create(*device, program).status(),
+            absl::InvalidArgumentError("kernel 'first' has tensor maps, and is not for cuda"));
+  program.target = Target::Parse("cuda -arch=sm_90").value();
+  program.kernels[0].tensor_maps[0].box.extents[0] = 65;
+  EXPECT_EQ(Executable::Create(*device, program).status(),
+            absl::InvalidArgumentError("a tensor map of kernel 'first' does not fit its buffer"));
+}
+
 }  // namespace
 }  // namespace diapason

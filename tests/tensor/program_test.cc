@@ -81,10 +81,52 @@ TEST(Program, EveryFieldSurvivesTheWayThroughBytes) {
   EXPECT_EQ(SerializeProgram(*back), SerializeProgram(program));
 }
 
+// Kernels with tensor maps, of a buffer of 9 * 128 + 64 elements.
+Program MappedProgram() {
+  Program program = SomeProgram();
+  program.buffers[1].elements = 9 * 128 + 64;
+  program.kernels[0].args = {0, 1};
+  program.kernels[0].tensor_maps = {
+      {.arg = 1, .element_bytes = 2, .box = {0, {64, 10}, {1, 128}, {64, 8}, 128}},
+      {.arg = 1, .element_bytes = 2, .box = {16, {32}, {1}, {32}, 0}}};
+  return program;
+}
+
+TEST(Program, TensorMapsSurviveTheWayThroughBytes) {
+  const Program program = MappedProgram();
+  const absl::StatusOr<Program> back = ParseProgram(SerializeProgram(program));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->kernels[0].tensor_maps, program.kernels[0].tensor_maps);
+  EXPECT_TRUE(back->kernels[1].tensor_maps.empty());
+  EXPECT_TRUE(back->prologue[0].tensor_maps.empty());
+  EXPECT_EQ(SerializeProgram(*back), SerializeProgram(program));
+}
+
+// So that runtimes that know nothing of tensor maps read what has none.
+TEST(Program, ProgramsWithoutTensorMapsKeepTheirVersion) {
+  EXPECT_EQ(SerializeProgram(SomeProgram())[8], 2);
+  EXPECT_EQ(SerializeProgram(MappedProgram())[8], 3);
+}
+
+TEST(Program, TensorMapsFitTheirBuffers) {
+  const Program program = MappedProgram();
+  const Kernel& kernel = program.kernels[0];
+  for (const Kernel::TensorMap& map : kernel.tensor_maps) EXPECT_TRUE(FitsTensorMap(program, kernel, map));
+  Kernel::TensorMap other = kernel.tensor_maps[0];
+  other.arg = 0;
+  EXPECT_FALSE(FitsTensorMap(program, kernel, other)) << "elements of 8 bytes";
+  other.arg = 2;
+  EXPECT_FALSE(FitsTensorMap(program, kernel, other)) << "there are two arguments";
+  other = kernel.tensor_maps[0];
+  other.box.extents[1] = 11;
+  EXPECT_FALSE(FitsTensorMap(program, kernel, other)) << "past the end";
+}
+
 TEST(Program, CutAnywhereIsDataLoss) {
+  for (const std::string& bytes : {SerializeProgram(SomeProgram()), SerializeProgram(MappedProgram())})
+    for (size_t size = 0; size < bytes.size(); ++size)
+      ASSERT_EQ(ParseProgram(bytes.substr(0, size)).status().code(), absl::StatusCode::kDataLoss) << size;
   const std::string bytes = SerializeProgram(SomeProgram());
-  for (size_t size = 0; size < bytes.size(); ++size)
-    ASSERT_EQ(ParseProgram(bytes.substr(0, size)).status().code(), absl::StatusCode::kDataLoss) << size;
   EXPECT_EQ(ParseProgram(bytes + "x").status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -103,9 +145,9 @@ TEST(Program, RefusalsSayWhatIsWrong) {
   EXPECT_EQ(std::string(ParseProgram("hello").status().message()),
             "these bytes are no compiled program of diapason; build it again");
   std::string newer = SerializeProgram(SomeProgram());
-  newer[8] = 3;
+  newer[8] = 4;
   EXPECT_EQ(std::string(ParseProgram(newer).status().message()),
-            "the compiled program has format version 3, this diapason reads version 2; build it again");
+            "the compiled program has format version 4, this diapason reads versions 2 and 3; build it again");
   std::string damaged = SerializeProgram(SomeProgram());
   damaged.back() ^= 1;
   EXPECT_EQ(std::string(ParseProgram(damaged).status().message()),

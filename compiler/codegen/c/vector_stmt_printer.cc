@@ -45,6 +45,7 @@ void CVectorStmtPrinter::Print(const Stmt& stmt) {
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:
     case StmtKind::kBulkCopy:
+    case StmtKind::kTensorCopy:
     case StmtKind::kMbarrier: break;
   }
   PrintLaneByLane(stmt);

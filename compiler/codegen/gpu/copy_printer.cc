@@ -1,9 +1,43 @@
 #include "compiler/codegen/gpu/copy_printer.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "base/check.h"
 
 namespace diapason {
 namespace {
+
+// The function that copies a box of so many dimensions: predicated, since products by warpgroups must not meet a branch
+// (lower/group_pipelines.h).
+std::string DefineTensorCopy(int64_t rank, Helpers& helpers) {
+  const std::string dimensions = std::to_string(rank), name = "tensor_copy_" + dimensions + "d";
+  std::string parameters, places, operands;
+  for (int64_t d = 0; d < rank; ++d) {
+    const std::string number = std::to_string(d);
+    parameters += ", int c" + number;
+    places += (d > 0 ? ", %" : "%") + std::to_string(5 + d);
+    operands += ", \"r\"(c" + number + ")";
+  }
+  helpers.DefineFunction(
+      name,
+      "static __device__ __forceinline__ void " + name +
+          "(int starts, void* to, const TensorMap* map, const int64* arrival, unsigned bytes" + parameters +
+          ") {\n"
+          "  asm volatile(\"{\\n.reg .pred starts;\\nsetp.ne.b32 starts, %0, 0;\\n\"\n"
+          "               \"@starts mbarrier.arrive.expect_tx.shared::cta.b64 _, [%3], %4;\\n\"\n"
+          "               \"@starts cp.async.bulk.tensor." +
+          dimensions + "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%1], [%2, {" + places +
+          "}], [%3];\\n}\"\n"
+          "               :: \"r\"(starts), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n"
+          "                  \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(bytes)" +
+          operands +
+          "\n"
+          "               : \"memory\");\n"
+          "}");
+  return name;
+}
 
 bool IsZero(const Expr& e) {
   return (e->kind == ExprKind::kFloatImm && std::bit_cast<uint64_t>(e->fvalue) == 0) || IsInt(e, 0);
@@ -80,6 +114,33 @@ void GpuCopyPrinter::PrintBulkCopy(const StmtNode& copy) {
       as_bits ? "((" + access_.Space(from) + "const ushort*)(" + source + "))" : "(" + source + ")";
   out_.Line("(" + target + ")[" + at + "] = " + elements + "[" + at + "];");
   out_.Close();
+}
+
+std::vector<std::string> GpuCopyPrinter::TensorMapParameters(const Stmt& body) {
+  std::vector<std::string> parameters;
+  for (MappedTensor& tensor : MappedTensorsOf(body)) {
+    helpers_.DefineType("TensorMap", "struct __align__(64) TensorMap { unsigned long long words[16]; };");
+    const std::string name = access_.UniqueName("map");
+    parameters.push_back("const __grid_constant__ TensorMap " + name);
+    maps_.push_back({std::move(tensor), name});
+  }
+  return parameters;
+}
+
+void GpuCopyPrinter::PrintTensorCopy(const StmtNode& copy) {
+  access_.RequireCuda("copies boxes of tensors, which OpenCL C does not");
+  const auto map = std::find_if(maps_.begin(), maps_.end(), [&](const NamedTensor& named) {
+    return named.tensor.buffer == copy.value->buffer && *named.tensor.box == *copy.box;
+  });
+  DIAPASON_CHECK(map != maps_.end());
+  const std::string name = DefineTensorCopy(copy.box->rank(), helpers_);
+  const BufferDecl& to = access_.decl(copy.buffer);
+  std::string text = name + "(" + (copy.condition ? WithoutBranches(copy.condition) : "1") + ", " +
+                     access_.AddressText(to.id, copy.index) + ", &" + map->name + ", &" +
+                     access_.Text(copy.operands[0]) + ", " +
+                     std::to_string(copy.box->elements() * BytesOf(to.dtype));
+  for (size_t d = 1; d < copy.operands.size(); ++d) text += ", " + access_.Text(copy.operands[d]);
+  out_.Line(text + ");");
 }
 
 void GpuCopyPrinter::PrintMbarrier(const StmtNode& sync) {

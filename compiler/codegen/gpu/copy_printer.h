@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "compiler/codegen/gpu/access_printer.h"
 #include "compiler/codegen/source_writer.h"
@@ -40,13 +41,23 @@ class GpuCopyPrinter {
   void PrintWait(const StmtNode& wait);
 
   void PrintBulkCopy(const StmtNode& copy);
+  // Declarations of the tensor maps of a kernel, its last parameters. Before the copies that they are of are printed.
+  std::vector<std::string> TensorMapParameters(const Stmt& body);
+  // REQUIRES: CUDA C.
+  void PrintTensorCopy(const StmtNode& copy);
   // REQUIRES: CUDA C.
   void PrintMbarrier(const StmtNode& sync);
 
  private:
   std::string WithoutBranches(const Expr& condition);
 
+  struct NamedTensor {
+    MappedTensor tensor;
+    std::string name;
+  };
+
   const int64_t threads_;
+  std::vector<NamedTensor> maps_;
   GpuAccessPrinter& access_;
   Helpers& helpers_;
   SourceWriter& out_;

@@ -27,6 +27,7 @@ absl::StatusOr<PreparedLaunch> CudaLaunchPreparer::Prepare(const Launch& launch)
     return prepared;
   }
   RETURN_IF_ERROR(CheckLaunch(kernel));
+  ASSIGN_OR_RETURN(prepared.maps, EncodeTensorMaps(cuda_, kernel, prepared.args));
   const CUresult result = cuda_.ModuleGetFunction(
       &prepared.function, static_cast<const CudaModule*>(launch.module)->get(), kernel.name.c_str());
   if (result == CUDA_ERROR_NOT_FOUND)

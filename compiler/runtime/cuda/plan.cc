@@ -8,6 +8,16 @@
 #include "compiler/runtime/cuda/memory.h"
 
 namespace diapason {
+namespace {
+
+std::vector<void*> ParametersOf(PreparedLaunch& prepared) {
+  std::vector<void*> parameters;
+  for (CUdeviceptr& arg : prepared.args) parameters.push_back(&arg);
+  for (EncodedTensorMap& map : prepared.maps) parameters.push_back(&map);
+  return parameters;
+}
+
+}  // namespace
 
 absl::Status CallLibrary(PreparedCall& call, const std::vector<CUdeviceptr>& operands, const DeviceBuffer* workspace) {
   const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(static_cast<uintptr_t>(address)); };
@@ -29,8 +39,7 @@ CudaPlan::~CudaPlan() {
 
 absl::Status CudaPlan::Launch(PreparedLaunch& prepared, CUstream stream) {
   if (prepared.library != nullptr) return CallLibrary(*prepared.library, prepared.args, workspace_.get());
-  std::vector<void*> params;
-  for (CUdeviceptr& arg : prepared.args) params.push_back(&arg);
+  std::vector<void*> params = ParametersOf(prepared);
   const Kernel& kernel = prepared.kernel;
   const auto dim = [](int64_t extent) { return static_cast<unsigned>(extent); };
   const std::string doing = absl::StrCat("launching kernel '", kernel.name, "'");
@@ -240,8 +249,8 @@ absl::Status CudaPlan::Redirect(absl::Span<const Redirection> redirections) {
 
 // Attributes of a node (cluster, early start) are no part of its parameters, and stay as they were captured.
 absl::Status CudaPlan::Update(PreparedLaunch& prepared) {
-  std::vector<void*> arguments;
-  for (CUdeviceptr& arg : prepared.args) arguments.push_back(&arg);
+  ASSIGN_OR_RETURN(prepared.maps, EncodeTensorMaps(cuda_, prepared.kernel, prepared.args));
+  std::vector<void*> arguments = ParametersOf(prepared);
   const Kernel& kernel = prepared.kernel;
   CUDA_KERNEL_NODE_PARAMS_v1 params{};
   params.func = prepared.function;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/lower/tensor_box_of_copy.h"
 #include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
 
@@ -63,6 +64,7 @@ enum class Copies {
   kStream,  // those of a step; scores and weights are of a step as well
   kLanes,   // as kStream, with scores and weights in the registers of lanes
   kGroups,  // as kLanes, with products by warpgroups
+  kBoxes,   // as kGroups, by tensor copies
 };
 
 class TensorSketch : public AttentionSketch {
@@ -72,7 +74,7 @@ class TensorSketch : public AttentionSketch {
 
   Draft Make() {
     draft_.Name(absl::StrCat("attention_", NameOfProducts(draft_, by_groups())));
-    constexpr const char* kEndings[] = {"", "whole", "stream", "lanes", ""};
+    constexpr const char* kEndings[] = {"", "whole", "stream", "lanes", "", "boxes"};
     if (const std::string ending = kEndings[static_cast<int>(copies_)]; !ending.empty()) draft_.Name(ending);
     MakeTiles();
     const int root = a_.root, product = a_.product;
@@ -104,7 +106,7 @@ class TensorSketch : public AttentionSketch {
   }
 
  private:
-  bool by_groups() const { return copies_ == Copies::kGroups; }
+  bool by_groups() const { return copies_ == Copies::kGroups || copies_ == Copies::kBoxes; }
   bool by_lanes() const { return copies_ == Copies::kLanes || by_groups(); }
   bool streams() const { return copies_ == Copies::kStream || by_lanes(); }
   Memory memory() const { return by_lanes() ? Memory::kLanes : Memory::kShared; }
@@ -354,6 +356,8 @@ class TensorSketch : public AttentionSketch {
     // Runs of what makes a product's columns, or of its terms.
     const Factor runs = rows == a_.values_read ? values_.all() : Factor::Of(WholeSize());
     draft_.Do({StepKind::kCoreMatrices, rows, {}, {runs}, -1, {}});
+    if (copies_ == Copies::kBoxes && rows != a_.queries_read && TensorOfCopy(draft_.state(), rows))
+      draft_.Do({StepKind::kTensorCopy, rows, {}, {}, -1, {}});
   }
 
   int32_t Vector(int stage) const { return 16 / static_cast<int32_t>(BytesOf(draft_.state().stage(stage).op.dtype)); }
@@ -417,6 +421,11 @@ static bool FitsWarpgroups(const Draft& draft, const AttentionChain& chain) {
   return true;
 }
 
+static bool HasTensorCopies(const Draft& draft) {
+  const std::vector<StageState>& stages = draft.state().stages();
+  return std::any_of(stages.begin(), stages.end(), [](const StageState& stage) { return stage.tensor_copy; });
+}
+
 std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit) {
   std::vector<Copies> copies;
   const bool streams = StreamsAttention(draft, chain), lanes = streams && LanesHoldWeights(draft, chain);
@@ -424,13 +433,21 @@ std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionCha
   if (rows_fit && WholeFits(draft, chain)) copies.push_back(Copies::kWhole);
   if (streams) copies.push_back(Copies::kStream);
   if (lanes) copies.push_back(Copies::kLanes);
-  if (lanes && FitsWarpgroups(draft, chain)) copies.push_back(Copies::kGroups);
+  if (lanes && FitsWarpgroups(draft, chain)) {
+    copies.push_back(Copies::kGroups);
+    if (draft.context().HasTensorCopies()) copies.push_back(Copies::kBoxes);
+  }
   std::vector<Draft> drafts;
-  for (const Copies kind : copies) drafts.push_back(TensorSketch(draft, chain, kind).Make());
+  for (const Copies kind : copies) {
+    drafts.push_back(TensorSketch(draft, chain, kind).Make());
+    // Without keys or values that are tensors of memory it is the same as the one before.
+    if (kind == Copies::kBoxes && !HasTensorCopies(drafts.back())) drafts.pop_back();
+  }
   if (!MayRoundFactors(draft, chain.scores) || !MayRoundFactors(draft, chain.product)) return drafts;
   Draft rounded = draft;
   rounded.traits().rounds_factors = true;
-  for (const Copies kind : copies) drafts.push_back(TensorSketch(rounded, chain, kind).Make());
+  for (const Copies kind : copies)
+    if (kind != Copies::kBoxes) drafts.push_back(TensorSketch(rounded, chain, kind).Make());
   return drafts;
 }
 

@@ -4,7 +4,9 @@
 // shared memory compete: reading straight through the caches, and a window in the registers of each thread, which holds
 // what all its outputs need once.
 #include <algorithm>
+#include <optional>
 
+#include "compiler/lower/tensor_box_of_copy.h"
 #include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -60,6 +62,10 @@ class CacheReadShared : public SketchRule {
     const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
+    if (width != nullptr && !(width->is_constant() && width->value == 1)) {
+      ByTensorCopies(std::move(next), copy, again, &result);
+      return result;
+    }
     result.push_back({std::move(next), again});
     if (MayCopyInBulk(draft, stage, tile)) {
       Draft bulk = draft;
@@ -81,6 +87,22 @@ class CacheReadShared : public SketchRule {
   }
 
  private:
+  // A copy in core matrices, made by threads, and by tensor copies where these can. All of a sketch are made in the
+  // same way.
+  static void ByTensorCopies(Draft draft, int copy, bool again, std::vector<Derived>* to) {
+    std::optional<bool>& chosen = draft.traits().tensor_copies;
+    const bool can = draft.context().HasTensorCopies() && TensorOfCopy(draft.state(), copy) &&
+                     !draft.state().has_low_parts(copy) && !draft.state().is_rounded_in_place(copy);
+    if (can && !chosen) {
+      chosen = false;
+      to->push_back({draft, again});
+      draft.Name("boxes");
+      chosen = true;
+    }
+    if (can && chosen.value_or(false)) draft.Do({StepKind::kTensorCopy, copy, {}, {}, -1, {}});
+    to->push_back({std::move(draft), again});
+  }
+
   // Constants whose tiles tensor cores read with k innermost.
   static bool MayCopyInBulk(const Draft& draft, int stage, const TileInfo& tile) {
     const StageState& reader = draft.state().stage(tile.stage);

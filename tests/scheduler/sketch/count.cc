@@ -74,6 +74,10 @@ class Counter {
         counted_->bulk_copies[stmt->buffer] += outer;
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
         break;
+      case StmtKind::kTensorCopy:
+        counted_->tensor_copies[stmt->buffer] += outer;
+        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->box->elements() - 1)));
+        break;
       case StmtKind::kAlloc:
         counted_->buffers[stmt->decl.id] = stmt->decl;
         if (stmt->decl.scope == Scope::kShared) {
@@ -180,6 +184,11 @@ class Walker {
       case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
       case StmtKind::kPack:
         Check(stmt->buffer, *stmt->index);
+        for (const Expr& operand : stmt->operands) Value(*operand);
+        break;
+      case StmtKind::kTensorCopy:
+        Check(stmt->buffer, *stmt->index);
+        Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->box->elements() - 1)));
         for (const Expr& operand : stmt->operands) Value(*operand);
         break;
       case StmtKind::kBulkCopy:

@@ -21,6 +21,7 @@ struct Counted {
   std::map<int, BufferDecl> buffers;         // allocated in the kernel
   std::map<int, std::vector<Store>> stores;  // by buffer, in the order of statements
   std::map<int, double> bulk_copies;         // by buffer
+  std::map<int, double> tensor_copies;       // by buffer
   std::map<int, double> products;            // by buffer: of instructions on tensor cores
   std::map<int, int> stands_for;             // a register: the buffer that it is written to in the end
   std::map<int, int64_t> reached;  // allocated buffers: the largest element that loops reach with a store, plus 1

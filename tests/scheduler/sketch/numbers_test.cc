@@ -46,6 +46,10 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
     EXPECT_EQ(expected, counted.bulk_copies.at(id) * tile) << stage.op.name;
     return;
   }
+  if (counted.tensor_copies.count(id)) {
+    EXPECT_TRUE(IsMadeByTensorCopies(stage, bounds.stages[id])) << stage.op.name;
+    return;
+  }
   if (stage.op.reduces()) {
     const std::vector<Counted::Store> stores = counted.StoresFor(id);
     bool found = std::any_of(stores.begin(), stores.end(),

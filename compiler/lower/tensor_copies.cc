@@ -1,0 +1,91 @@
+#include "compiler/lower/tensor_copies.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "compiler/lower/loop_values.h"
+#include "compiler/lower/tensor_box_of_copy.h"
+
+namespace diapason {
+namespace {
+
+// Tensor copies that make one of the stage.
+int64_t BoxesOf(const StageBounds& b) { return b.buffer.back() / b.core_row; }
+
+}  // namespace
+
+std::vector<int> TensorCopies::CopiesOf(const SoftwarePipeline& p) const {
+  std::vector<int> copies = nest_.kernel.StagesAt(p.id, p.last);
+  std::erase_if(copies, [this](int copy) { return !Makes(copy); });
+  return copies;
+}
+
+bool TensorCopies::LeavesCopies(const SoftwarePipeline& p) const {
+  const std::vector<int> stages = nest_.kernel.StagesAt(p.id, p.last);
+  return std::any_of(stages.begin(), stages.end(), [this](int copy) {
+    return nest_.kernel.bounds.stages[copy].slots > 1 && !Makes(copy);
+  });
+}
+
+Expr TensorCopies::IsFirstThread(int copy) const {
+  const int target = nest_.kernel.state.stage(copy).attach_stage;
+  const Expr thread = ThreadOf(nest_, target);
+  const Expr first = thread ? Eq(thread, IntImm(0)) : nullptr;
+  if (nest_.kernel.split.thread_sets == 1) return first;
+  const Expr of_first_set = Eq(nest_.thread_set, IntImm(0));
+  return first ? And(first, of_first_set) : of_first_set;
+}
+
+Stmt TensorCopies::CopyInto(int copy) {
+  const KernelContext& kernel = nest_.kernel;
+  const StageState& stage = kernel.state.stage(copy);
+  const StageBounds& b = kernel.bounds.stages[copy];
+  const auto box = std::make_shared<const TensorBox>(*BoxOfCopy(kernel, copy));
+  std::vector<Expr> coordinates;
+  for (size_t d = b.buffer.size(); d-- > 0;) {
+    if (stage.op.axes[d].extent == 1 && d + 1 < b.buffer.size()) continue;
+    const Region& region = b.region[d];
+    coordinates.push_back(region.full ? IntImm(0)
+                                      : Add(AtomSum(nest_, region.outer, 1), IntImm(region.constant_min)));
+  }
+  const Expr slot = nest_.stages[copy].write_slot, row = coordinates[0];
+  std::vector<Stmt> all;
+  for (int64_t i = 0; i < BoxesOf(b); ++i) {
+    coordinates[0] = Add(row, IntImm(i * b.core_row));
+    std::vector<Expr> at;
+    for (const Expr& coordinate : coordinates) at.push_back(nest_.analyzer.Simplify(coordinate));
+    const Expr place = Add(Mul(slot, IntImm(b.slot_stride())), IntImm(i * b.core_stride()));
+    all.push_back(MakeTensorCopy({.box = box,
+                                  .from = Load(stage.op.body->buffer, stage.op.dtype, {IntImm(box->offset)}),
+                                  .buffer = copy,
+                                  .index = nest_.analyzer.Simplify(place),
+                                  .arrival = Load(nest_.buffers.arrivals(copy), DType::kInt64, {slot}),
+                                  .coordinates = std::move(at),
+                                  .condition = IsFirstThread(copy)}));
+  }
+  return MakeSeq(std::move(all));
+}
+
+Stmt TensorCopies::Init(const SoftwarePipeline& p) {
+  std::vector<Stmt> all;
+  for (int copy : CopiesOf(p)) {
+    const Stmt init = MakeMbarrierInit(Load(nest_.buffers.arrivals(copy), DType::kInt64, {IntImm(0)}), p.slots,
+                                       BoxesOf(nest_.kernel.bounds.stages[copy]));
+    const Expr first = IsFirstThread(copy);
+    all.push_back(first ? MakeIf(first, init) : init);
+  }
+  return MakeSeq(std::move(all));
+}
+
+Stmt TensorCopies::Await(const SoftwarePipeline& p, const Expr& iteration) {
+  std::vector<Stmt> all;
+  for (int copy : CopiesOf(p)) {
+    const Expr slot = nest_.analyzer.Simplify(FloorMod(iteration, p.slots));
+    all.push_back(MakeMbarrierWait(Load(nest_.buffers.arrivals(copy), DType::kInt64, {slot}),
+                                   nest_.analyzer.Simplify(FloorMod(FloorDiv(iteration, p.slots), 2))));
+  }
+  return MakeSeq(std::move(all));
+}
+
+}  // namespace diapason

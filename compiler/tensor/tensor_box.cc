@@ -1,0 +1,65 @@
+#include "compiler/tensor/tensor_box.h"
+
+#include <algorithm>
+
+namespace diapason {
+namespace {
+
+// Of CUtensorMap (CUDA driver API, cuTensorMapEncodeTiled).
+constexpr int64_t kMostDimensions = 5, kLongestBox = 256, kLongestTensor = int64_t{1} << 32,
+                  kLongestStride = int64_t{1} << 40, kUnit = 16;
+
+// Of a dimension and what is inside it, or -1 where no buffer has so much.
+int64_t Reach(int64_t extent, int64_t stride) {
+  return extent - 1 > (int64_t{1} << 60) / stride ? -1 : (extent - 1) * stride;
+}
+
+}  // namespace
+
+int64_t TensorBox::elements() const {
+  int64_t product = 1;
+  for (int64_t extent : box) product *= extent;
+  return product;
+}
+
+int64_t TensorBox::end() const {
+  int64_t last = offset;
+  for (size_t d = 0; d < extents.size(); ++d) last += (extents[d] - 1) * strides[d];
+  return last + 1;
+}
+
+DriverTensorBox ForDriver(const TensorBox& box, int element_bytes) {
+  // CU_TENSOR_MAP_DATA_TYPE_UINT8, _UINT16, _UINT32 and _UINT64; CU_TENSOR_MAP_SWIZZLE_NONE, _32B, _64B and _128B.
+  DriverTensorBox made;
+  made.type = element_bytes == 1 ? 0 : element_bytes == 2 ? 1 : element_bytes == 4 ? 2 : 4;
+  made.swizzle = box.swizzle == 32 ? 1 : box.swizzle == 64 ? 2 : box.swizzle == 128 ? 3 : 0;
+  made.offset = box.offset * element_bytes;
+  for (size_t d = 0; d < box.extents.size(); ++d) {
+    made.extents.push_back(static_cast<uint64_t>(box.extents[d]));
+    if (d > 0) made.strides.push_back(static_cast<uint64_t>(box.strides[d] * element_bytes));
+    made.box.push_back(static_cast<uint32_t>(box.box[d]));
+  }
+  return made;
+}
+
+bool IsCopyable(const TensorBox& box, int64_t element_bytes, int64_t buffer_elements) {
+  const size_t rank = box.extents.size();
+  if (rank < 1 || rank > kMostDimensions || box.strides.size() != rank || box.box.size() != rank) return false;
+  if (box.offset < 0 || box.offset > buffer_elements || box.offset * element_bytes % kUnit != 0) return false;
+  int64_t left = buffer_elements - 1 - box.offset;
+  for (size_t d = 0; d < rank; ++d) {
+    if (box.extents[d] < 1 || box.extents[d] > kLongestTensor || box.box[d] < 1 || box.box[d] > kLongestBox)
+      return false;
+    const bool strided = box.strides[d] > 0 && box.strides[d] < kLongestStride / element_bytes &&
+                         box.strides[d] * element_bytes % kUnit == 0;
+    if (d == 0 ? box.strides[d] != 1 : !strided) return false;
+    const int64_t reach = Reach(box.extents[d], box.strides[d]);
+    if (reach < 0 || reach > left) return false;
+    left -= reach;
+  }
+  const int64_t row = box.box[0] * element_bytes;
+  const bool swizzled = box.swizzle == 32 || box.swizzle == 64 || box.swizzle == 128;
+  return box.swizzle == 0 ? row % kUnit == 0 : swizzled && row == box.swizzle;
+}
+
+}  // namespace diapason

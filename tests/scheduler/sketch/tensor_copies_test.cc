@@ -1,0 +1,231 @@
+// Copies in core matrices that are made by tensor copies: what arrives in shared memory, the waits for it, and where
+// threads copy instead.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/lower/early_start.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/lower/count_statements.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
+#include "tests/scheduler/sketch/run_nest.h"
+
+namespace diapason {
+namespace {
+
+const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
+// Few multiprocessors: small products fill them.
+DeviceFacts FewCores(int cores) {
+  DeviceFacts facts = DefaultFacts(kCuda);
+  facts.num_cores = cores;
+  return facts;
+}
+const DeviceFacts kFacts = FewCores(1);
+
+int Copies(const KernelFunc& kernel) { return testing::CountStatements(kernel.body, StmtKind::kTensorCopy); }
+
+std::vector<std::string> SketchesOf(const ComputeDag& dag, const std::string& target_text) {
+  const Target target = Target::Parse(target_text).value();
+  DeviceFacts facts = DefaultFacts(target);
+  facts.num_cores = 1;
+  const auto task = TaskSpace::Create(dag, target, facts).value();
+  std::vector<std::string> names;
+  for (int i = 0; i < task->size(); ++i)
+    if (task->space(i).name().ends_with(".boxes")) names.push_back(task->space(i).name());
+  return names;
+}
+
+// Rows, columns and k that end inside a tile arrive as zeros.
+TEST(TensorCopies, ProductsReadWhatWasAskedFor) {
+  for (const auto& [m, n, k] : {std::tuple(64, 64, 128), {72, 96, 136}, {130, 72, 200}}) {
+    const ComputeDag dag = testing::MatMulOfHalves(m, n, k);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+    for (const char* name : {"direct/wgmma.boxes", "gemm_k/wgmma.boxes"}) {
+      ASSERT_GE(task->Find(name), 0) << name;
+      const Space& space = task->space(task->Find(name));
+      for (int stages : {2, 3, 4}) {
+        std::mt19937 random(stages);
+        // Tiles of 64 rows and 32 columns: whole runs in shared memory.
+        std::map<std::string, int32_t> said{{"stages", stages}};
+        for (int h = 0; h < space.size(); ++h) {
+          const std::string& parameter = space.parameter_name(h);
+          if (parameter.ends_with(".r2")) said[parameter] = 32;
+          if (parameter.ends_with(".groups")) said[parameter] = 1;
+          if (parameter.ends_with(".tiles")) said[parameter] = parameter[0] == 'n' || parameter[1] == '1' ? 4 : 1;
+        }
+        const auto lowered = Lower(dag, space.Instantiate(testing::Decide(space, said, &random)), kCuda, kFacts);
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        SCOPED_TRACE(absl::StrCat(name, " ", m, "x", n, "x", k, ", stages ", stages));
+        const KernelFunc& kernel = lowered->kernels.back();
+        EXPECT_GE(Copies(kernel), 2);
+        EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kCommit), 0) << "threads copy nothing";
+        EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kWait), 0);
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+      }
+    }
+  }
+}
+
+TEST(TensorCopies, BlocksOfAClusterAskForTheirShares) {
+  const ComputeDag dag = testing::MatMulOfHalves(136, 72, 328);
+  const testing::Reference expected = testing::MakeReference(dag, 8);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores(8)).value();
+  ASSERT_GE(task->Find("gemm_k/cluster_wgmma.boxes"), 0);
+  const Space& space = task->space(task->Find("gemm_k/cluster_wgmma.boxes"));
+  std::mt19937 random(1);
+  const auto lowered = Lower(
+      dag, space.Instantiate(testing::Decide(space, {{"cluster", 2}, {"k.r2", 64}, {"stages", 3}}, &random)), kCuda,
+      kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_GE(Copies(lowered->kernels.back()), 2);
+  ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+}
+
+// Keys and values of two heads, whose last steps end outside of them.
+TEST(TensorCopies, AttentionReadsKeysAndValues) {
+  const ComputeDag dag = testing::Attention({.heads = 2,
+                                             .groups = 2,
+                                             .queries = 70,
+                                             .keys = 200,
+                                             .size = 32,
+                                             .values = 48,
+                                             .masked = false,
+                                             .dtype = DType::kFloat16});
+  const testing::Reference expected = testing::MakeReference(dag, 11);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  for (const char* name : {"attention/attention_wgmma.boxes", "attention(1)/attention_wgmma.boxes"}) {
+    ASSERT_GE(task->Find(name), 0) << name;
+    const Space& space = task->space(task->Find(name));
+    for (int stages : {2, 3, 4, 5}) {
+      SCOPED_TRACE(absl::StrCat(name, ", stages ", stages));
+      const auto lowered = Lower(
+          dag, space.Instantiate(testing::Decide(space, {{"key.step", 2}, {"stages", stages}})), kCuda, kFacts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_EQ(MappedTensorsOf(lowered->kernels[0].body).size(), 2u);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-2));
+      if (stages != 4) continue;
+      const auto program = CompileProgram(*lowered, kCuda);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_FALSE(program->serialized[0]);
+    }
+  }
+}
+
+// The reference notices a wait that is missing, and one for another slot.
+TEST(TensorCopies, WhatIsNotWaitedForIsNotThere) {
+  const ComputeDag dag = testing::MatMulOfHalves(64, 32, 256);
+  const testing::Reference expected = testing::MakeReference(dag, 9);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("direct/wgmma.boxes"));
+  std::mt19937 random(2);
+  LoweredProgram lowered =
+      Lower(dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 3}}, &random)), kCuda, kFacts)
+          .value();
+  const std::function<Stmt(const Stmt&)> without = [&](const Stmt& stmt) {
+    if (stmt->kind == StmtKind::kMbarrier && stmt->mbarrier == MbarrierOp::kWait) return MakeComment("no wait");
+    std::vector<Stmt> body;
+    for (const Stmt& child : stmt->body) body.push_back(without(child));
+    return WithBody(*stmt, std::move(body));
+  };
+  lowered.kernels.back().body = without(lowered.kernels.back().body);
+  EXPECT_DEATH(
+      {
+        const std::vector<double> got = testing::RunNest(lowered, expected);
+        for (double value : got)
+          if (!(value >= 0)) std::abort();
+      },
+      "");
+}
+
+TEST(TensorCopies, AreInTheKernelAndItsMaps) {
+  const ComputeDag dag = testing::MatMulOfHalves(256, 256, 512);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  for (const char* name : {"direct/wgmma.boxes", "gemm_k/wgmma.boxes"}) {
+    const Space& space = task->space(task->Find(name));
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), kCuda, kFacts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find("cp.async.bulk.tensor.2d.shared::cluster.global.tile"), std::string::npos);
+    EXPECT_EQ(program->source.find("cp.async.cg"), std::string::npos) << "threads copy nothing";
+    const Kernel& kernel = program->kernels.back();
+    ASSERT_EQ(kernel.tensor_maps.size(), 2u);
+    for (const Kernel::TensorMap& map : kernel.tensor_maps) EXPECT_TRUE(FitsTensorMap(*program, kernel, map));
+    EXPECT_FALSE(program->serialized.back()) << "no branch between products";
+    const absl::StatusOr<Program> back = ParseProgram(SerializeProgram(*program));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->kernels.back().tensor_maps, kernel.tensor_maps);
+  }
+}
+
+// Weights are asked for before the kernel in front has ended.
+TEST(TensorCopies, ConstantsComeBeforeTheWaitForTheKernelInFront) {
+  const ComputeDag dag = testing::MatMulOfHalves(128, 256, 512);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
+  std::mt19937 random(3);
+  const auto lowered = Lower(
+      dag, space.Instantiate(testing::Decide(space, {{"overlap", 1}, {"stages", 4}, {"k.r2", 64}}, &random)), kCuda,
+      kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto program = CompileProgram(*lowered, kCuda);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const size_t kernel = program->source.find("__global__"),
+               copy = program->source.find("  tensor_copy_2d(", kernel),
+               wait = program->source.find("wait_for_previous();", kernel);
+  ASSERT_NE(wait, std::string::npos);
+  EXPECT_LT(copy, wait);
+  EXPECT_NE(program->source.find("  tensor_copy_2d(", wait), std::string::npos) << "activations come behind it";
+}
+
+TEST(TensorCopies, AreOfferedWhereTensorsAndGpusAllowThem) {
+  EXPECT_EQ(SketchesOf(testing::MatMulOfHalves(128, 128, 128), "cuda -arch=sm_90"),
+            (std::vector<std::string>{"direct/wgmma.boxes", "gemm/wgmma.boxes", "gemm_k/wgmma.boxes"}));
+  EXPECT_TRUE(SketchesOf(testing::MatMulOfHalves(128, 128, 128), "cuda -arch=sm_80").empty());
+  EXPECT_TRUE(SketchesOf(testing::MatMulOfHalves(128, 128, 128), "opencl").empty());
+  // Rows of 62 elements begin at no multiple of 16 bytes.
+  for (const std::string& name : SketchesOf(testing::MatMulOfHalves(128, 62, 124), "cuda -arch=sm_90"))
+    ADD_FAILURE() << name;
+}
+
+// One step has no pipeline.
+TEST(TensorCopies, ThreadsCopyWhatIsCopiedOnce) {
+  const ComputeDag dag = testing::MatMulOfHalves(64, 64, 64);
+  const testing::Reference expected = testing::MakeReference(dag, 10);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("direct/wgmma.boxes"));
+  std::mt19937 random(4);
+  const auto lowered = Lower(
+      dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 4}}, &random)), kCuda, kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(Copies(lowered->kernels.back()), 0);
+  ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+}
+
+// Steps may come from a peer.
+TEST(TensorCopies, StepsOnOtherStagesAreRefused) {
+  const ComputeDag dag = testing::MatMulOfHalves(64, 64, 128);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("direct/wgmma.boxes"));
+  const Schedule schedule = space.Instantiate(space.Default());
+  for (int stage : {0, 1, 2, 3}) {
+    Schedule changed = schedule;
+    changed.steps.push_back({StepKind::kTensorCopy, stage, {}, {}, -1, {}});
+    const absl::Status status = Lower(dag, changed, kCuda, kFacts).status();
+    if (stage > 1) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << stage << " " << status;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diapason
