@@ -210,6 +210,21 @@ constexpr Helper kHelpers[] = {
      "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : "
      "\"memory\");\n"
      "}"},
+    {"barrier_of", nullptr, nullptr,
+     "template <int threads> {T} void barrier_of() { asm volatile(\"bar.sync 1, %0;\" :: \"n\"(threads) : "
+     "\"memory\"); }"},
+    {"mbarrier_arrive_if", nullptr, nullptr,
+     "{T} void mbarrier_arrive_if(int arrives, const int64* arrival) {\n"
+     "  asm volatile(\"{\\n.reg .pred arrives;\\nsetp.ne.b32 arrives, %0, 0;\\n\"\n"
+     "               \"@arrives mbarrier.arrive.shared::cta.b64 _, [%1];\\n}\"\n"
+     "               :: \"r\"(arrives), \"r\"((unsigned)__cvta_generic_to_shared(arrival)) : \"memory\");\n"
+     "}"},
+    {"more_registers", nullptr, nullptr,
+     "template <int count> {T} void more_registers() { asm volatile(\"setmaxnreg.inc.sync.aligned.u32 %0;\" :: "
+     "\"n\"(count)); }"},
+    {"fewer_registers", nullptr, nullptr,
+     "template <int count> {T} void fewer_registers() { asm volatile(\"setmaxnreg.dec.sync.aligned.u32 %0;\" :: "
+     "\"n\"(count)); }"},
     // Lets the next kernel start.
     {"launch_dependents", nullptr, nullptr,
      "{T} void launch_dependents() {\n"

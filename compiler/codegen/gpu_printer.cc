@@ -79,7 +79,11 @@ class GpuKernelPrinter {
            kernel_.name + "(" + params + ")";
   }
 
-  std::string Residence() const { return kernel_.resident > 0 ? ", " + std::to_string(kernel_.resident) : ""; }
+  // Registers that roles give to each other are those of one block a multiprocessor.
+  std::string Residence() const {
+    if (kernel_.producers > 0) return ", 1";
+    return kernel_.resident > 0 ? ", " + std::to_string(kernel_.resident) : "";
+  }
 
   void PrintShared() {
     const SharedLayout layout = LayOutShared(kernel_.body);
@@ -144,7 +148,11 @@ class GpuKernelPrinter {
       case StmtKind::kWait: return copies_.PrintWait(*stmt);
       case StmtKind::kShuffle: return PrintShuffle(*stmt);
       case StmtKind::kQuadStore: return tensor_cores_.PrintQuadStore(*stmt);
-      case StmtKind::kBarrier: return out_.Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+      case StmtKind::kBarrier: return PrintBarrier(stmt->extent);
+      case StmtKind::kSetRegisters:
+        access_.RequireCuda("sets registers, which OpenCL C does not");
+        return out_.Line(helpers_.Use(IsInt(stmt->value, 1) ? "more_registers" : "fewer_registers") + "<" +
+                         std::to_string(stmt->extent) + ">();");
       case StmtKind::kClusterBarrier:
         access_.RequireCuda("has clusters, which OpenCL C does not have");
         return out_.Line(helpers_.Use("cluster_barrier") + "();");
@@ -152,6 +160,12 @@ class GpuKernelPrinter {
         if (cuda_) out_.Line(helpers_.Use("launch_dependents") + "();");
         return;
     }
+  }
+
+  void PrintBarrier(int64_t threads) {
+    if (threads == 0) return out_.Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+    access_.RequireCuda("has barriers of some threads, which OpenCL C does not");
+    out_.Line(helpers_.Use("barrier_of") + "<" + std::to_string(threads) + ">();");
   }
 
   void PrintShuffle(const StmtNode& shuffle) {

@@ -18,27 +18,6 @@ bool LiesSideBySide(const Region& region) {
   return tiles;
 }
 
-// Whether the loops around the pipeline of a copy, or around the copy, have one iteration in a thread.
-bool RunsOnce(const KernelContext& kernel, int copy) {
-  const StageBounds& b = kernel.bounds.stages[copy];
-  const int start = b.slots > 1
-                        ? kernel.skeleton.PipelineStart(kernel.state.stage(copy).attach_stage, b.attach_position)
-                        : b.attach_position + 1;
-  bool once = true;
-  for (int at = copy, until = start; kernel.state.stage(at).attach == StageState::Attach::kAt;) {
-    const int up = kernel.state.stage(at).attach_stage;
-    for (int p = 0; p < until; ++p) {
-      const int loop = kernel.state.stage(up).order[p];
-      const Annotation annotation = kernel.state.stage(up).loops[loop].annotation;
-      once &= kernel.bounds.stages[up].extent[loop] == 1 || annotation == Annotation::kBlockX ||
-              annotation == Annotation::kThreadX || annotation == Annotation::kCluster;
-    }
-    at = up;
-    until = kernel.bounds.stages[at].attach_position + 1;
-  }
-  return once;
-}
-
 }  // namespace
 
 absl::Status CheckBulkCopy(const KernelContext& kernel, int copy) {
@@ -53,7 +32,7 @@ absl::Status CheckBulkCopy(const KernelContext& kernel, int copy) {
       FindTensorIntrinsic(static_cast<int>(kernel.state.stage(stage.attach_stage).tensor));
   if (stage.core_matrices || (products != nullptr && products->groups))
     return refuse("products of threads and of warps");
-  return RunsOnce(kernel, copy) ? absl::OkStatus() : refuse("one pipeline that runs once");
+  return kernel.RunsOnce(copy) ? absl::OkStatus() : refuse("one pipeline that runs once");
 }
 
 Expr BulkCopies::Barrier(int copy, const Expr& slot) {

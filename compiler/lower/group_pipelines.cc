@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/lower/loop_values.h"
+#include "compiler/lower/tensor_box_of_copy.h"
 
 namespace diapason {
 namespace {
@@ -40,8 +41,9 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   const bool in_turns =
       !rows_shared && !intrinsic.parts &&
       nest_.kernel.bounds.stages[id].extent[stage.tensor_k] >= 2 * intrinsic.depth();  // as many sets of registers
-  const bool flying = once && slots > 2 && (rows_shared || in_turns);
-  const int64_t distance = slots - (flying ? 2 : 1);
+  const bool produced = HasProducer(nest_.kernel, id);
+  const bool flying = once && slots > (produced ? 1 : 2) && (rows_shared || in_turns);
+  const int64_t distance = produced ? 1 : slots - (flying ? 2 : 1);  // a producer keeps its own
   const Expr ahead = MakeVar("ahead");
   nest_.analyzer.Bind(ahead, distance);
   nest_.analyzer.Bind(step, iterations);
@@ -70,6 +72,18 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   --nest_.serial_depth;
   auto in_use = [&](Stmt part) { return MakeLet(p.use, FloorMod(step, slots), p.at(step, part)); };
   body.push_back(in_use(products));
+  if (produced) {
+    const std::vector<int> all = copies_.tensor.CopiesOf(p);
+    copies_.tensor.Produce(p);
+    body[0] = nullptr;  // no barrier
+    if (flying) {
+      body.insert(body.end(), {MakeGroupSync(GroupSync::kWait, 1),
+                               copies_.tensor.Leave(p, Sub(step, IntImm(1)), all, Le(IntImm(1), step))});
+      return MakeSeq({MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+    }
+    body.insert(body.end(), {sums ? in_use(sums) : nullptr, copies_.tensor.Leave(p, step, all)});
+    return MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1);
+  }
   const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
   const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), commit()});
   if (flying) {
@@ -108,7 +122,36 @@ Stmt GroupPipelines::EmitMade(const std::vector<int>& made, Stmt behind, const S
   return all;
 }
 
+// Of the copies that a producer brings, those that the products by rows read are left one step later than the others.
+Stmt GroupPipelines::EmitCarriedAndProduced(const SoftwarePipeline& p, const std::vector<int>& made) {
+  TensorCopies& copies = copies_.tensor;
+  std::vector<int> first_read = copies.CopiesOf(p), later_read = first_read;
+  std::erase_if(first_read, [&](int copy) { return nest_.kernel.ReadsAny(p.id, {copy}); });
+  std::erase_if(later_read, [&](int copy) { return !nest_.kernel.ReadsAny(p.id, {copy}); });
+  const Expr now = Add(p.step, IntImm(1)), zero = IntImm(0), last = IntImm(p.iterations - 1);
+  nest_.analyzer.Bind(p.step, p.iterations - 1);
+  const auto in_use = [&](const Expr& iteration, Stmt part) {
+    return MakeLet(p.use, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, std::move(part)));
+  };
+  copies.Produce(p);
+  ++nest_.serial_depth;
+  const Stmt first = EmitMade(made, nullptr, copies.Leave(p, zero, first_read));
+  handover_.defer = GroupHandover::Defer::kProducts;
+  const Stmt rows = emitter_.EmitLoops(p.id, p.last + 1, p.end, p.inner);
+  handover_.defer = GroupHandover::Defer::kNothing;
+  const Stmt products = std::exchange(handover_.products, nullptr), end = std::exchange(handover_.end, nullptr);
+  const Stmt next = EmitMade(made, in_use(p.step, products), copies.Leave(p, now, first_read));
+  --nest_.serial_depth;
+  const Stmt loop =
+      MakeSeq({copies.Await(p, now, first_read), copies.Await(p, p.step, later_read),
+               in_use(now, MakeSeq({next, end, copies.Leave(p, p.step, later_read), rows}))});
+  return MakeSeq({copies.Await(p, zero, first_read), in_use(zero, MakeSeq({first, rows})),
+                  MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1), copies.Await(p, last, later_read),
+                  in_use(last, products), end});
+}
+
 Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& carried) {
+  if (HasProducer(nest_.kernel, p.id)) return EmitCarriedAndProduced(p, carried.made);
   const bool apart = p.slots > 3;
   const int64_t distance = p.slots - (apart ? 3 : 2);
   const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));

@@ -44,6 +44,9 @@ class GroupPipelines {
   Stmt EmitCarried(const SoftwarePipeline& pipeline, const CarriedStep& carried);
 
  private:
+  // A step with a producer: no warpgroup waits for another, and a slot is free once all have left it, so that two are
+  // enough.
+  Stmt EmitCarriedAndProduced(const SoftwarePipeline& pipeline, const std::vector<int>& made);
   // Barriers between warpgroups that do not begin a step together.
   struct Meeting {
     Stmt init, arrive, await;

@@ -58,6 +58,7 @@ int64_t SharedBytesOf(const Stmt& stmt) {
 KernelBuffers::KernelBuffers(const KernelContext& kernel, int* next)
     : next_(next),
       arrivals_(kernel.state.size(), -1),
+      leavings_(kernel.state.size(), -1),
       low_parts_(kernel.state.size(), -1),
       growth_(kernel.state.size(), -1),
       scale_(kernel.state.size(), -1) {
@@ -92,7 +93,9 @@ void KernelBuffers::DeclareStage(const KernelContext& kernel, int id) {
   Declare(std::move(decl));
   if ((s.bulk && kernel.target.kind == TargetKind::kCuda) || BoxOfCopy(kernel, id)) {
     arrivals_[id] = NewId();
-    Declare({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, b.slots, true, 16, false, true});
+    if (!s.bulk && HasProducer(kernel, s.attach_stage)) leavings_[id] = arrivals_[id];
+    Declare({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, s.bulk ? b.slots : 2 * b.slots,
+             true, 16, false, true});
   }
   if (kernel.state.has_low_parts(id) && kernel.target.kind == TargetKind::kCuda) {
     low_parts_[id] = NewId();

@@ -29,6 +29,9 @@ class KernelBuffers {
 
   // Barriers at which the tiles of a bulk copy, or of one made by tensor copies, arrive, one a slot; -1: there are none.
   int arrivals(int copy) const { return arrivals_[copy]; }
+  // Barriers at which threads have left the slots of a copy that a producer fills: behind those of `arrivals`, in their
+  // buffer; -1: nobody does.
+  int leavings(int copy) const { return leavings_[copy]; }
   // Low parts of a copy in core matrices; -1: it has none.
   int low_parts(int copy) const { return low_parts_[copy]; }
   // exp(maximum before - maximum now), of a maximum that carried reductions are relative to; -1: of no such stage.
@@ -42,7 +45,7 @@ class KernelBuffers {
 
   int* next_;
   std::vector<BufferDecl> declared_;
-  std::vector<int> arrivals_, low_parts_, growth_, scale_;  // by stage
+  std::vector<int> arrivals_, leavings_, low_parts_, growth_, scale_;  // by stage
 };
 
 }  // namespace diapason

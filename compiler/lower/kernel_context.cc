@@ -110,6 +110,26 @@ bool KernelContext::ReadsInside(int id, int producer) const {
   return false;
 }
 
+bool KernelContext::RunsOnce(int copy) const {
+  const StageBounds& b = bounds.stages[copy];
+  const int start = b.slots > 1
+                        ? skeleton.PipelineStart(state.stage(copy).attach_stage, b.attach_position)
+                        : b.attach_position + 1;
+  bool once = true;
+  for (int at = copy, until = start; state.stage(at).attach == StageState::Attach::kAt;) {
+    const int up = state.stage(at).attach_stage;
+    for (int p = 0; p < until; ++p) {
+      const int loop = state.stage(up).order[p];
+      const Annotation annotation = state.stage(up).loops[loop].annotation;
+      once &= bounds.stages[up].extent[loop] == 1 || annotation == Annotation::kBlockX ||
+              annotation == Annotation::kThreadX || annotation == Annotation::kCluster;
+    }
+    at = up;
+    until = bounds.stages[at].attach_position + 1;
+  }
+  return once;
+}
+
 int64_t KernelContext::PipelineSlots(int id, size_t position, size_t* last) const {
   for (int child : skeleton.backwards()) {
     const StageState& stage = state.stage(child);

@@ -55,6 +55,8 @@ struct KernelContext {
   // Whether a stage reads one of others; for ReadsInside: or a stage that is computed inside it does.
   bool ReadsAny(int id, const std::vector<int>& stages) const;
   bool ReadsInside(int id, int producer) const;
+  // Whether the loops around the pipeline of a copy, or around the copy, have one iteration in a thread.
+  bool RunsOnce(int copy) const;
   // Slots of the shared copies whose pipeline starts at a loop, 1 if none does; `last` is the loop at which they are
   // computed.
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;

@@ -13,6 +13,7 @@
 #include "compiler/lower/nest.h"
 #include "compiler/lower/prologue_loops.h"
 #include "compiler/lower/recurrent_kernel.h"
+#include "compiler/lower/roles.h"
 #include "compiler/lower/wide_stores.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
@@ -181,12 +182,12 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     if (stage.prologue && target.kind == TargetKind::kCpu)
       kernel = WithFasterLoops(std::move(kernel), facts.vector_bytes);
     RETURN_IF_ERROR(CheckBuffers(kernel));
-    RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     if (!stage.prologue) {
       MarkConstants(program, &kernel);
       StartKernelEarly(skeleton.state(), &kernel);
-      if (target.kind == TargetKind::kCuda) kernel = WithWideStores(std::move(kernel), &next_buffer);
+      if (target.kind == TargetKind::kCuda) kernel = WithRoles(WithWideStores(std::move(kernel), &next_buffer));
     }
+    RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
   }
   return program;

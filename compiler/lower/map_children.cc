@@ -29,7 +29,8 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       return StoreUnlessSame(s, fn(s.index), fn(s.value));
     case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
     case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
-    case StmtKind::kBarrier: return MakeBarrier();
+    case StmtKind::kBarrier: return MakeBarrier(s.extent);
+    case StmtKind::kSetRegisters: return MakeSetRegisters(s.extent, IsInt(s.value, 1));
     case StmtKind::kClusterBarrier: return MakeClusterBarrier();
     case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment: return MakeComment(s.text);
@@ -65,7 +66,8 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     }
     case StmtKind::kMbarrier:
       if (s.mbarrier == MbarrierOp::kInit) return MakeMbarrierInit(fn(s.operands[0]), s.extent, s.value->value);
-      if (s.mbarrier == MbarrierOp::kArrive) return MakeMbarrierArrive(fn(s.operands[0]));
+      if (s.mbarrier == MbarrierOp::kArrive)
+        return MakeMbarrierArrive(fn(s.operands[0]), s.condition ? fn(s.condition) : nullptr);
       return MakeMbarrierWait(fn(s.operands[0]), fn(s.value));
     case StmtKind::kCommit: return MakeCommit();
     case StmtKind::kLaunchDependents: return MakeLaunchDependents();

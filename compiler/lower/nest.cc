@@ -83,6 +83,8 @@ absl::StatusOr<KernelFunc> NestBuilder::Build() {
   kernel.cluster = kernel_.split.blocks;
   kernel.threads = kernel_.threads;
   kernel.shared_bytes = SharedBytesOf(kernel.body);
+  kernel.producer = parts_.state.producer;
+  kernel.before_roles = parts_.state.before_roles;
   return kernel;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/lower/tensor_box_of_copy.h"
 
 namespace diapason {
 
@@ -111,7 +112,7 @@ Stmt SoftwarePipelines::EmitCarriedSteps(const SoftwarePipeline& p) {
       ahead.push_back(emitter_.EmitStage(child));
   }
   const Stmt copies = MakeSeq(std::move(ahead));
-  if (nest_.kernel.OnWarpgroups(p.id) && p.slots > 2 && p.iterations > 1)
+  if (nest_.kernel.OnWarpgroups(p.id) && p.slots > (HasProducer(nest_.kernel, p.id) ? 1 : 2) && p.iterations > 1)
     return groups_.EmitCarried(
         p, {.copies = [&](const Expr& iteration) { return CopiesOf(p, iteration, copies); }, .made = made_in_turn});
   ++nest_.serial_depth;

@@ -197,9 +197,12 @@ Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t arrivals) {
                .mbarrier = MbarrierOp::kInit});
 }
 
-Stmt MakeMbarrierArrive(Expr barrier) {
+Stmt MakeMbarrierArrive(Expr barrier, Expr condition) {
   DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kMbarrier, .operands = {std::move(barrier)}, .mbarrier = MbarrierOp::kArrive});
+  return Make({.kind = StmtKind::kMbarrier,
+               .condition = std::move(condition),
+               .operands = {std::move(barrier)},
+               .mbarrier = MbarrierOp::kArrive});
 }
 
 Stmt MakeMbarrierWait(Expr barrier, Expr parity) {
@@ -215,7 +218,10 @@ Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
 
 Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .extent = unfinished}); }
 
-Stmt MakeBarrier() { return Make({.kind = StmtKind::kBarrier}); }
+Stmt MakeBarrier(int64_t threads) { return Make({.kind = StmtKind::kBarrier, .extent = threads}); }
+Stmt MakeSetRegisters(int64_t registers, bool more) {
+  return Make({.kind = StmtKind::kSetRegisters, .extent = registers, .value = IntImm(more ? 1 : 0)});
+}
 
 Stmt MakeClusterBarrier() { return Make({.kind = StmtKind::kClusterBarrier}); }
 
@@ -295,7 +301,10 @@ class Printer {
         Declare(stmt->decl);
         Line(depth, ToString(stmt->decl));
         return Print(stmt->body[0], depth);
-      case StmtKind::kBarrier: return Line(depth, "barrier");
+      case StmtKind::kBarrier:
+        return Line(depth, stmt->extent > 0 ? "barrier of " + std::to_string(stmt->extent) + " threads" : "barrier");
+      case StmtKind::kSetRegisters:
+        return Line(depth, "set registers to " + std::to_string(stmt->extent));
       case StmtKind::kClusterBarrier: return Line(depth, "cluster barrier");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
@@ -353,7 +362,9 @@ class Printer {
         if (stmt->mbarrier == MbarrierOp::kInit)
           return Line(depth, "mbarrier init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent) +
                                  (IsInt(stmt->value, 1) ? "" : " for " + Text(stmt->value) + " arrivals"));
-        if (stmt->mbarrier == MbarrierOp::kArrive) return Line(depth, "mbarrier arrive " + Text(stmt->operands[0]));
+        if (stmt->mbarrier == MbarrierOp::kArrive)
+          return Line(depth, "mbarrier arrive " + Text(stmt->operands[0]) +
+                                 (stmt->condition ? ", if " + Text(stmt->condition) : ""));
         return Line(depth, "mbarrier wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit: return Line(depth, "commit");
       case StmtKind::kLaunchDependents: return Line(depth, "launch dependents");

@@ -64,8 +64,12 @@ enum class StmtKind : uint8_t {
   kStore,           // buffer[index] = value; with operands[0] that of the block of this rank in the cluster (kShared)
   kIf,              // if (condition) body[0]
   kAlloc,           // decl lives during body[0]
-  kBarrier,         // of all threads of the block, which then see each other's writes to shared memory
-  kClusterBarrier,  // of all threads of all blocks of the cluster, which then see each other's writes to shared memory
+  // Of all threads of the block, or of the first `extent` of them (0: all), which then see each other's writes to shared
+  // memory.
+  kBarrier,
+  // Of all threads of all blocks of the cluster but producers (KernelFunc), which end before: they then see each other's
+  // writes to shared memory.
+  kClusterBarrier,
   kLet,             // var = value (int64) during body[0]
   kComment,         // printed on its own line
   kCommit,          // makes one group of this thread's asynchronous stores since the last commit
@@ -111,6 +115,9 @@ enum class StmtKind : uint8_t {
   // innermost first. Each thread sees the data after its MbarrierOp::kWait. The executing thread starts the copy if
   // `condition` holds (null: always), without a branch.
   kTensorCopy,
+  // cuda: each thread has `extent` registers from here on, more than before if `value` is 1, fewer if it is 0
+  // (setmaxnreg). All threads of a warpgroup execute it.
+  kSetRegisters,
   kMbarrier,  // an operation `mbarrier` on an mbarrier (PTX), at which bulk copies or threads arrive
 };
 
@@ -119,8 +126,8 @@ enum class MbarrierOp : uint8_t {
           // other use. A phase of a barrier completes when `value` copies, or threads, have arrived
   kWait,  // waits at the barrier of operands[0] for the end of its phase n (counted from 0), where n % 2 == `value`. A
           // barrier has at most the copies of one phase in flight
-  kArrive,  // this thread arrives at the barrier of operands[0]; threads that wait there then see its writes. No thread
-            // arrives again before all others have arrived
+  kArrive,  // this thread arrives at the barrier of operands[0] if `condition` holds (null: always; without a branch);
+            // threads that wait there then see its writes. No thread arrives again before all others have arrived
 };
 
 enum class GroupSync : uint8_t {
@@ -163,16 +170,17 @@ struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};  // kFor, kLet
-  // kFor, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore
+  // kFor, kBarrier, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore,
+  // kSetRegisters
   int64_t extent = 0;
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
   // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kTensorCopy, kQuadStore
   int buffer = -1;
   // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kTensorCopy, kQuadStore: element offset
   Expr index{};
-  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kTensorCopy, kMbarrier
+  Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kTensorCopy, kMbarrier, kSetRegisters
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
-  Expr condition{};    // kIf, kTensorCopy
+  Expr condition{};    // kIf, kTensorCopy, kMbarrier
   // kStore, kMma, kPack, kGroupMma, kBulkCopy, kTensorCopy, kMbarrier, kQuadStore
   std::vector<Expr> operands{};
   std::shared_ptr<const TensorBox> box{};   // kTensorCopy
@@ -200,7 +208,7 @@ Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
 Stmt MakeRemoteStore(int buffer, Expr index, Expr value, Expr rank);
 Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is constant true, null if constant false
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
-Stmt MakeBarrier();
+Stmt MakeBarrier(int64_t threads = 0);
 Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
@@ -249,8 +257,9 @@ struct TensorCopy {
 };
 Stmt MakeTensorCopy(TensorCopy copy);
 Stmt MakeMbarrierInit(Expr first, int64_t barriers, int64_t arrivals = 1);
-Stmt MakeMbarrierArrive(Expr barrier);
+Stmt MakeMbarrierArrive(Expr barrier, Expr condition = nullptr);
 Stmt MakeMbarrierWait(Expr barrier, Expr parity);
+Stmt MakeSetRegisters(int64_t registers, bool more);
 Stmt MakeCommit();
 Stmt MakeLaunchDependents();
 Stmt MakeWait(int64_t unfinished);
@@ -271,6 +280,10 @@ struct KernelFunc {
   int64_t blocks = 1;   // number of blocks, with clusters all blocks of all clusters; on cpu the parallel loop's extent
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
+  // cuda: of `threads` so many, the last ones, do nothing but ask for the tensor copies of the others.
+  int64_t producers = 0;
+  // Before WithRoles (roles.h): what the producer does, and what one thread does before all; null without a producer.
+  Stmt producer, before_roles;
   int64_t shared_bytes = 0;
   // cuda: blocks that a multiprocessor has of the kernel at once, where the whole grid runs at once. The compiler need
   // not save registers for more. 0: the grid is larger, or blocks have so many threads that it must save them anyway.

@@ -77,4 +77,19 @@ std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy) {
   return tensor;
 }
 
+bool HasProducer(const KernelContext& kernel, int id) {
+  if (kernel.state.stage(id).producer.Eval({}) == 0 || !kernel.OnWarpgroups(id) || kernel.split.thread_sets > 1)
+    return false;
+  bool any = false;
+  for (int copy : kernel.state.topological()) {
+    const StageState& stage = kernel.state.stage(copy);
+    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id ||
+        kernel.bounds.stages[copy].slots == 1)
+      continue;
+    if (stage.bulk || !BoxOfCopy(kernel, copy) || !kernel.RunsOnce(copy)) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace diapason

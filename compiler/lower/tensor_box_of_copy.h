@@ -17,4 +17,8 @@ std::optional<TensorBox> TensorOfCopy(const State& state, int copy);
 // Nullopt: its threads make it.
 std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy);
 
+// Whether a warpgroup of its own asks for the copies of a stage's pipeline (StepKind::kProducer): its products read
+// copies that tensor copies make, all of them, in one pipeline that runs once.
+bool HasProducer(const KernelContext& kernel, int id);
+
 }  // namespace diapason

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "compiler/lower/lane_registers.h"
 #include "compiler/lower/loop_values.h"
 #include "compiler/lower/tensor_box_of_copy.h"
 
@@ -30,11 +31,16 @@ bool TensorCopies::LeavesCopies(const SoftwarePipeline& p) const {
 
 Expr TensorCopies::IsFirstThread(int copy) const {
   const int target = nest_.kernel.state.stage(copy).attach_stage;
+  if (nest_.buffers.leavings(copy) >= 0) return nullptr;  // the producer is one
   const Expr thread = ThreadOf(nest_, target);
   const Expr first = thread ? Eq(thread, IntImm(0)) : nullptr;
   if (nest_.kernel.split.thread_sets == 1) return first;
   const Expr of_first_set = Eq(nest_.thread_set, IntImm(0));
   return first ? And(first, of_first_set) : of_first_set;
+}
+
+Expr TensorCopies::LeavingsAt(int copy, const SoftwarePipeline& p, const Expr& slot) const {
+  return Load(nest_.buffers.leavings(copy), DType::kInt64, {nest_.analyzer.Simplify(Add(slot, IntImm(p.slots)))});
 }
 
 Stmt TensorCopies::CopyInto(int copy) {
@@ -74,18 +80,46 @@ Stmt TensorCopies::Init(const SoftwarePipeline& p) {
                                        BoxesOf(nest_.kernel.bounds.stages[copy]));
     const Expr first = IsFirstThread(copy);
     all.push_back(first ? MakeIf(first, init) : init);
+    if (nest_.buffers.leavings(copy) >= 0)
+      all.push_back(MakeMbarrierInit(LeavingsAt(copy, p, IntImm(0)), p.slots, nest_.kernel.threads / kLanesOfWarp));
   }
   return MakeSeq(std::move(all));
 }
 
-Stmt TensorCopies::Await(const SoftwarePipeline& p, const Expr& iteration) {
+Stmt TensorCopies::Await(const SoftwarePipeline& p, const Expr& iteration, const std::vector<int>& copies) {
   std::vector<Stmt> all;
-  for (int copy : CopiesOf(p)) {
+  for (int copy : copies) {
     const Expr slot = nest_.analyzer.Simplify(FloorMod(iteration, p.slots));
     all.push_back(MakeMbarrierWait(Load(nest_.buffers.arrivals(copy), DType::kInt64, {slot}),
                                    nest_.analyzer.Simplify(FloorMod(FloorDiv(iteration, p.slots), 2))));
   }
   return MakeSeq(std::move(all));
+}
+
+Stmt TensorCopies::Leave(const SoftwarePipeline& p, const Expr& iteration, const std::vector<int>& copies,
+                         const Expr& condition) {
+  const Expr first = Eq(FloorMod(ThreadOf(nest_, p.id), kLanesOfWarp), IntImm(0));
+  const Expr slot = nest_.analyzer.Simplify(FloorMod(iteration, p.slots));
+  std::vector<Stmt> all;
+  for (int copy : copies)
+    all.push_back(MakeMbarrierArrive(LeavingsAt(copy, p, slot), condition ? And(first, condition) : first));
+  return MakeSeq(std::move(all));
+}
+
+// The slot of iteration t is left by that of t - slots, in the phase of its barrier of that number.
+void TensorCopies::Produce(const SoftwarePipeline& p) {
+  const Expr iteration = MakeVar("asked");
+  nest_.analyzer.Bind(iteration, p.iterations);
+  const Expr phase = nest_.analyzer.Simplify(FloorMod(Add(FloorDiv(iteration, p.slots), IntImm(1)), 2));
+  std::vector<Stmt> all;
+  for (int copy : CopiesOf(p)) {
+    all.push_back(MakeIf(Le(IntImm(p.slots), iteration), MakeMbarrierWait(LeavingsAt(copy, p, p.fill), phase)));
+    all.push_back(CopyInto(copy));
+  }
+  const Stmt one = MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)),
+                           p.at(iteration, MakeSeq(std::move(all))));
+  nest_.producer = MakeFor(ForKind::kSerial, iteration, p.iterations, one, 1);
+  nest_.before_roles = Init(p);
 }
 
 }  // namespace diapason

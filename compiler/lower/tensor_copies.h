@@ -1,6 +1,10 @@
 // Copies of a pipeline that are made by tensor copies (StepKind::kTensorCopy): one thread asks for the boxes of an
-// iteration, which arrive at a barrier of their slot (mbarrier), and each thread waits there before it reads.
+// iteration, which arrive at a barrier of their slot (mbarrier), and each thread waits there before it reads. With a
+// producer (HasProducer), that is a thread of a warpgroup of its own, which waits at another barrier of the slot until
+// all warps that read it have left it; else whoever asks knows it from a barrier of the block.
 #pragma once
+
+#include <vector>
 
 #include "compiler/lower/nest_state.h"
 #include "compiler/lower/software_pipeline.h"
@@ -17,15 +21,27 @@ class TensorCopies {
   // Of the tile at which the loops stand, into the slot that is filled.
   Stmt CopyInto(int copy);
 
+  std::vector<int> CopiesOf(const SoftwarePipeline& pipeline) const;
+
   // What comes before all copies of a pipeline.
   Stmt Init(const SoftwarePipeline& pipeline);
-  // Until the boxes of an iteration have arrived. Their slots must be known to be initialised: behind a barrier.
-  Stmt Await(const SoftwarePipeline& pipeline, const Expr& iteration);
+  // Until the boxes of an iteration, those of `copies`, have arrived. Their slots must be known to be initialised:
+  // behind a barrier.
+  Stmt Await(const SoftwarePipeline& pipeline, const Expr& iteration, const std::vector<int>& copies);
+  Stmt Await(const SoftwarePipeline& pipeline, const Expr& iteration) {
+    return Await(pipeline, iteration, CopiesOf(pipeline));
+  }
+  // The executing warp has left the slots of an iteration, if the condition holds (null: it does).
+  Stmt Leave(const SoftwarePipeline& pipeline, const Expr& iteration, const std::vector<int>& copies,
+             const Expr& condition = nullptr);
+  // Leaves what the producer does to NestState.
+  void Produce(const SoftwarePipeline& pipeline);
   // Whether threads make other copies of the pipeline, which end at waits for groups.
   bool LeavesCopies(const SoftwarePipeline& pipeline) const;
 
  private:
-  std::vector<int> CopiesOf(const SoftwarePipeline& pipeline) const;
+  // The barrier of a slot at which warps say that they have left it.
+  Expr LeavingsAt(int copy, const SoftwarePipeline& pipeline, const Expr& slot) const;
   // Whether the executing thread is the one that asks.
   Expr IsFirstThread(int copy) const;
 

@@ -17,6 +17,7 @@ Factor& NumberOf(StepKind kind, StageState& stage) {
     case StepKind::kPadRows: return stage.pad_rows;
     case StepKind::kAlignRows: return stage.align_rows;
     case StepKind::kUnroll: return stage.unroll;
+    case StepKind::kProducer: return stage.producer;
     default: return stage.pipeline;
   }
 }

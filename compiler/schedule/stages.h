@@ -83,6 +83,7 @@ struct StageState {
   bool bulk = false;  // kBulkCopy
   Factor bulk_tiles{1};
   int image_of = -1;   // kBulkCopy: the copy whose tiles this stage holds
+  Factor producer{0};  // kProducer
   Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
   // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
   std::vector<Factor> layout_factors;

@@ -31,6 +31,7 @@ ApplyStep FunctionOf(StepKind kind) {
     case StepKind::kPadRows:
     case StepKind::kUnroll:
     case StepKind::kPipeline:
+    case StepKind::kProducer:
     case StepKind::kAlignRows: return ApplyNumber;
     case StepKind::kGroupBlocks: return ApplyGroupBlocks;
     case StepKind::kCarry: return ApplyCarry;

@@ -34,6 +34,7 @@ const char* KindName(StepKind kind) {
     case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kAsyncCopy: return "async_copy";
     case StepKind::kTensorCopy: return "tensor_copy";
+    case StepKind::kProducer: return "producer";
     case StepKind::kCarry: return "carry";
     case StepKind::kReplicate: return "replicate";
     case StepKind::kRoundFactors: return "round_factors";

@@ -136,6 +136,10 @@ enum class StepKind : uint8_t {
   // on cuda (Tensor Memory Accelerator): a box of the tensor at once, that one thread asks for. Elsewhere, and where the
   // numbers of a configuration do not allow it, threads copy as its loops say.
   kTensorCopy = 26,
+  // factors = {0 or 1}: with 1, where tensor copies make all shared copies of the stage's pipeline, which products by
+  // warpgroups read, a warpgroup of its own asks for them ("warp specialization", Bauer et al. 2011; the producer of
+  // Shah et al. 2024), and the others meet no more than where they have to.
+  kProducer = 27,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.

@@ -90,6 +90,7 @@ void GpuEstimate::AddCopy(int id, const StageBounds& b, const WorkOfStage& w) {
   const StageState& stage = state_.stage(id);
   const auto elements = static_cast<double>(b.elements());
   const bool boxes = kind_ == TargetKind::kCuda && IsMadeByTensorCopies(stage, b);
+  sum_.boxes = sum_.boxes || boxes;
   // A wait for them.
   sum_.issue += boxes ? 6 * sum_.warps * w.executions / sum_.blocks / std::max(1.0, elements)
                       : w.warp_executions * (12.0 / w.lanes + 2);
@@ -154,7 +155,9 @@ double GpuEstimate::Seconds(float* f) const {
   const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) +
                         1.2 * cycles_shared + 0.36 * latency;
   const double memory = std::max(w.bytes / facts_.l2_bandwidth, w.unique / facts_.bandwidth);
-  const double seconds = facts_.launch_seconds + std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
+  // Where threads copy the same, kernels by hand took 1.01 to 1.08 times as long (docs/lab-notes.md, 2026-11-29).
+  const double boxes = w.boxes ? 0.95 : 1;
+  const double seconds = facts_.launch_seconds + boxes * std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
   const double values[] = {Log2(w.blocks),
                            Log2(kernel_.threads),
                            Log2(kernel_.shared_bytes),

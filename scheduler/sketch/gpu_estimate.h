@@ -31,6 +31,7 @@ class GpuEstimate {
     double bytes = 0, unique = 0, operations = 0;
     double depth = 0;              // k of a step of warpgroup MMA; 0: there is none
     double slots = 1, rounds = 1;  // of copies to shared memory: buffers of each, and steps
+    bool boxes = false;            // tensor copies make some of them
     double copy_rounds = 0;        // most vectors that a thread copies in a step
     double loads_per_op = 0, ilp = 1, conflict = 1, contiguous = 1, lanes = 1, body = 1;
   };

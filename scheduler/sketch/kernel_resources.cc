@@ -60,7 +60,8 @@ void ResourceCount::AddMemory(int id, const StageBounds& b, Role role) {
   int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
   if (cuda && state_.has_low_parts(id)) bytes = (bytes + 15) / 16 * 16 + b.low_parts() * BytesOf(stage.op.dtype);
   if (role.is_maximum) bytes += (bytes + 15) / 16 * 16;  // and how much it grew
-  if (cuda && (stage.bulk || IsMadeByTensorCopies(stage, b))) apart_ += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
+  if (cuda && stage.bulk) apart_ += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
+  if (cuda && IsMadeByTensorCopies(stage, b)) apart_ += 2 * b.slots * BytesOf(DType::kInt64);  // arrivals, leavings
   if (stage.memory == Memory::kLanes && cuda) {
     // What is computed element by element takes the place of what it is computed from.
     const int64_t held = stage.op.reduces() ? ElementsOfThread(stage, b) : 0;

@@ -53,7 +53,7 @@ struct ReferenceArrivals {
 class ReferenceThread {
  public:
   int64_t block = 0, rank = 0, thread = 0;  // block: of clusters, where the kernel has them
-  std::function<void()> barrier, cluster_barrier;
+  std::function<void()> barrier, cluster_barrier, first_barrier;  // the last one: of all that are no producers
   ReferenceWarp* warp = nullptr;
   ReferenceArrivals* arrivals = nullptr;
   int64_t threads = 1;
@@ -82,7 +82,8 @@ class ReferenceThread {
         return Execute(s->body[0]);
       }
       case StmtKind::kLet: return Let(*s);
-      case StmtKind::kBarrier: return barrier();
+      case StmtKind::kBarrier: return s->extent > 0 ? first_barrier() : barrier();
+      case StmtKind::kSetRegisters: return;
       case StmtKind::kClusterBarrier: return cluster_barrier();
       case StmtKind::kLaunchDependents: return;
       case StmtKind::kCommit: groups_.emplace_back(); return;
@@ -442,6 +443,7 @@ class ReferenceThread {
   }
 
   void Arrive(const StmtNode& s) {
+    if (s.condition && Value(s.condition) == 0) return;
     const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "an arrival at a barrier that is not initialised");
@@ -586,7 +588,7 @@ class NestRunner {
       start.decls[param.id] = param;
       start.memory[param.id] = &buffers.at(param.id);
     }
-    start.barrier = start.cluster_barrier = [] {};
+    start.barrier = start.cluster_barrier = start.first_barrier = [] {};
     if (kernel.body == nullptr) return;
     if (!OnGpu(kernel.body)) return start.Execute(kernel.body);
     for (start.block = 0; start.block < kernel.blocks / kernel.cluster; ++start.block) RunCluster(kernel, start);
@@ -601,14 +603,16 @@ class NestRunner {
   // All threads of all blocks of one cluster, which is one block where there are none.
   void RunCluster(const KernelFunc& kernel, ReferenceThread start) {
     std::vector<std::map<int, std::vector<double>>> shared(kernel.cluster);
-    std::barrier<> cluster_barrier(kernel.cluster * kernel.threads);
-    std::vector<std::unique_ptr<std::barrier<>>> barriers;
+    // Producers end before the others do, and are not waited for then.
+    std::barrier<> cluster_barrier(kernel.cluster * (kernel.threads - kernel.producers));
+    std::vector<std::unique_ptr<std::barrier<>>> barriers, first_barriers;
     std::vector<std::thread> threads;
     std::deque<ReferenceArrivals> arrivals(kernel.cluster);
     std::deque<ReferenceWarp> warps(kernel.cluster * ((kernel.threads + 31) / 32));
     for (auto& buffers : shared) {
       AllocateShared(kernel.body, buffers);
       barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads));
+      first_barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads - kernel.producers));
     }
     start.blocks = &shared;
     start.threads = kernel.threads;
@@ -617,6 +621,7 @@ class NestRunner {
       for (auto& [id, contents] : shared[start.rank]) start.memory[id] = &contents;
       start.arrivals = &arrivals[start.rank];
       start.barrier = [barrier = barriers[start.rank].get()] { barrier->arrive_and_wait(); };
+      start.first_barrier = [barrier = first_barriers[start.rank].get()] { barrier->arrive_and_wait(); };
       for (start.thread = 0; start.thread < kernel.threads; ++start.thread) {
         start.warp = &warps[start.rank * ((kernel.threads + 31) / 32) + start.thread / 32];
         threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });

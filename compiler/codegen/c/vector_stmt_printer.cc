@@ -31,6 +31,7 @@ void CVectorStmtPrinter::Print(const Stmt& stmt) {
     case StmtKind::kStore: return PrintStore(*stmt);
     case StmtKind::kComment: return out_.Comment(stmt->text);
     case StmtKind::kBarrier:
+    case StmtKind::kSetRegisters:
     case StmtKind::kCommit:
     case StmtKind::kLaunchDependents:
     case StmtKind::kWait:

@@ -152,7 +152,11 @@ void GpuCopyPrinter::PrintMbarrier(const StmtNode& sync) {
                        access_.Text(sync.value) + ");");
     case MbarrierOp::kWait:
       return out_.Line(helpers_.Use("mbarrier_wait") + barrier + ", " + access_.Text(sync.value) + ");");
-    case MbarrierOp::kArrive: return out_.Line(helpers_.Use("mbarrier_arrive") + barrier + ");");
+    case MbarrierOp::kArrive:
+      if (sync.condition)
+        return out_.Line(helpers_.Use("mbarrier_arrive_if") + "(" + WithoutBranches(sync.condition) + ", &" +
+                         access_.Text(sync.operands[0]) + ");");
+      return out_.Line(helpers_.Use("mbarrier_arrive") + barrier + ");");
   }
 }
 

@@ -189,6 +189,8 @@ class TensorSketch : public AttentionSketch {
       for (int loop : draft_.state().stage(sum).order) draft_.Annotate(sum, loop, Annotation::kUnroll);
     draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
     draft_.Do({StepKind::kPipeline, product, {}, {StagesParameter()}, -1, {}});
+    if (copies_ == Copies::kBoxes)
+      draft_.Do({StepKind::kProducer, product, {}, {draft_.OptionParameter("producer", {0, 1}, 1)}, -1, {}});
     MakeScores(product, step);
   }
 

@@ -63,7 +63,7 @@ class CacheReadShared : public SketchRule {
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
     if (width != nullptr && !(width->is_constant() && width->value == 1)) {
-      ByTensorCopies(std::move(next), copy, again, &result);
+      ByTensorCopies(std::move(next), {.copy = copy, .reader = tile.stage}, again, &result);
       return result;
     }
     result.push_back({std::move(next), again});
@@ -87,19 +87,24 @@ class CacheReadShared : public SketchRule {
   }
 
  private:
+  struct CoreMatrixCopy {
+    int copy, reader;
+  };
   // A copy in core matrices, made by threads, and by tensor copies where these can. All of a sketch are made in the
-  // same way.
-  static void ByTensorCopies(Draft draft, int copy, bool again, std::vector<Derived>* to) {
+  // same way; a producer may ask for both factors.
+  static void ByTensorCopies(Draft draft, const CoreMatrixCopy& of, bool again, std::vector<Derived>* to) {
     std::optional<bool>& chosen = draft.traits().tensor_copies;
-    const bool can = draft.context().HasTensorCopies() && TensorOfCopy(draft.state(), copy) &&
-                     !draft.state().has_low_parts(copy) && !draft.state().is_rounded_in_place(copy);
+    const bool can = draft.context().HasTensorCopies() && TensorOfCopy(draft.state(), of.copy) &&
+                     !draft.state().has_low_parts(of.copy) && !draft.state().is_rounded_in_place(of.copy);
+    const bool second = can && chosen.value_or(false);
     if (can && !chosen) {
       chosen = false;
       to->push_back({draft, again});
       draft.Name("boxes");
       chosen = true;
     }
-    if (can && chosen.value_or(false)) draft.Do({StepKind::kTensorCopy, copy, {}, {}, -1, {}});
+    if (can && *chosen) draft.Do({StepKind::kTensorCopy, of.copy, {}, {}, -1, {}});
+    if (second) draft.Do({StepKind::kProducer, of.reader, {}, {draft.OptionParameter("producer", {0, 1}, 0)}, -1, {}});
     to->push_back({std::move(draft), again});
   }
 

@@ -72,7 +72,7 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
 void CompareKernel(const SketchSpace& space, const Bounds& bounds, const MetricsModel::Resources& resources,
                    const KernelFunc& kernel) {
   const Counted counted = testing::Count(kernel);
-  EXPECT_EQ(resources.threads, counted.threads);
+  EXPECT_EQ(resources.threads + kernel.producers, counted.threads);
   EXPECT_EQ(resources.blocks, counted.blocks);
   EXPECT_EQ(resources.cluster, counted.cluster);
   EXPECT_EQ(resources.shared_bytes, counted.shared_bytes);

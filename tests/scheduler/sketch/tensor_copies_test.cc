@@ -52,10 +52,10 @@ TEST(TensorCopies, ProductsReadWhatWasAskedFor) {
     for (const char* name : {"direct/wgmma.boxes", "gemm_k/wgmma.boxes"}) {
       ASSERT_GE(task->Find(name), 0) << name;
       const Space& space = task->space(task->Find(name));
-      for (int stages : {2, 3, 4}) {
+      for (const auto& [stages, producer] : {std::pair(2, 0), {3, 0}, {4, 0}, {2, 1}, {3, 1}}) {
         std::mt19937 random(stages);
         // Tiles of 64 rows and 32 columns: whole runs in shared memory.
-        std::map<std::string, int32_t> said{{"stages", stages}};
+        std::map<std::string, int32_t> said{{"stages", stages}, {"producer", producer}};
         for (int h = 0; h < space.size(); ++h) {
           const std::string& parameter = space.parameter_name(h);
           if (parameter.ends_with(".r2")) said[parameter] = 32;
@@ -64,11 +64,12 @@ TEST(TensorCopies, ProductsReadWhatWasAskedFor) {
         }
         const auto lowered = Lower(dag, space.Instantiate(testing::Decide(space, said, &random)), kCuda, kFacts);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
-        SCOPED_TRACE(absl::StrCat(name, " ", m, "x", n, "x", k, ", stages ", stages));
+        SCOPED_TRACE(absl::StrCat(name, " ", m, "x", n, "x", k, ", stages ", stages, ", producer ", producer));
         const KernelFunc& kernel = lowered->kernels.back();
         EXPECT_GE(Copies(kernel), 2);
         EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kCommit), 0) << "threads copy nothing";
         EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kWait), 0);
+        EXPECT_EQ(kernel.producers, producer ? 128 : 0);
         ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
       }
     }
@@ -105,14 +106,19 @@ TEST(TensorCopies, AttentionReadsKeysAndValues) {
   for (const char* name : {"attention/attention_wgmma.boxes", "attention(1)/attention_wgmma.boxes"}) {
     ASSERT_GE(task->Find(name), 0) << name;
     const Space& space = task->space(task->Find(name));
-    for (int stages : {2, 3, 4, 5}) {
-      SCOPED_TRACE(absl::StrCat(name, ", stages ", stages));
-      const auto lowered = Lower(
-          dag, space.Instantiate(testing::Decide(space, {{"key.step", 2}, {"stages", stages}})), kCuda, kFacts);
+    for (const auto& [stages, producer] : {std::pair(2, 0), {3, 0}, {4, 0}, {5, 0}, {2, 1}, {3, 1}}) {
+      SCOPED_TRACE(absl::StrCat(name, ", stages ", stages, ", producer ", producer));
+      const auto lowered =
+          Lower(dag,
+                space.Instantiate(
+                    testing::Decide(space, {{"key.step", 2}, {"stages", stages}, {"producer", producer}})),
+                kCuda, kFacts);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
-      EXPECT_EQ(MappedTensorsOf(lowered->kernels[0].body).size(), 2u);
+      const KernelFunc& kernel = lowered->kernels[0];
+      EXPECT_EQ(MappedTensorsOf(kernel.body).size(), 2u);
+      EXPECT_EQ(kernel.producers, producer ? 128 : 0);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-2));
-      if (stages != 4) continue;
+      if (stages != 4 && producer == 0) continue;
       const auto program = CompileProgram(*lowered, kCuda);
       ASSERT_TRUE(program.ok()) << program.status();
       EXPECT_FALSE(program->serialized[0]);
@@ -174,7 +180,7 @@ TEST(TensorCopies, ConstantsComeBeforeTheWaitForTheKernelInFront) {
   const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
   std::mt19937 random(3);
   const auto lowered = Lower(
-      dag, space.Instantiate(testing::Decide(space, {{"overlap", 1}, {"stages", 4}, {"k.r2", 64}}, &random)), kCuda,
+      dag, space.Instantiate(testing::Decide(space, {{"overlap", 1}, {"stages", 4}, {"k.r2", 64}, {"producer", 0}}, &random)), kCuda,
       kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto program = CompileProgram(*lowered, kCuda);
@@ -185,6 +191,36 @@ TEST(TensorCopies, ConstantsComeBeforeTheWaitForTheKernelInFront) {
   ASSERT_NE(wait, std::string::npos);
   EXPECT_LT(copy, wait);
   EXPECT_NE(program->source.find("  tensor_copy_2d(", wait), std::string::npos) << "activations come behind it";
+}
+
+// Each role knows the block's place, also in kernels that let the next one start at once or behind their sums.
+TEST(TensorCopies, ProducersStandBesideTheOthers) {
+  const ComputeDag dag = testing::MatMulOfHalves(128, 64, 256);
+  const testing::Reference expected = testing::MakeReference(dag, 12);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
+  for (int overlap : {0, 1, 2}) {
+    const auto lowered = Lower(dag,
+                               space.Instantiate(testing::Decide(space, {{"m.groups", 2},
+                                                                         {"n.groups", 1},
+                                                                         {"n.tiles", 4},
+                                                                         {"k.r2", 64},
+                                                                         {"stages", 2},
+                                                                         {"producer", 1},
+                                                                         {"overlap", overlap}})),
+                               kCuda, kFacts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const KernelFunc& kernel = lowered->kernels.back();
+    EXPECT_EQ(kernel.threads, 256 + 128);
+    EXPECT_EQ(kernel.producers, 128);
+    EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kSetRegisters), 2);
+    EXPECT_EQ(testing::CountStatements(kernel.body, StmtKind::kQuadStore), 1) << "rows are stored whole";
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->kernels.back().block[0], 256 + 128);
+    EXPECT_FALSE(program->serialized.back());
+  }
 }
 
 TEST(TensorCopies, AreOfferedWhereTensorsAndGpusAllowThem) {

@@ -1,0 +1,94 @@
+#include "compiler/lower/roles.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kGroup = 128;  // threads of a warpgroup
+constexpr int64_t kRegisters = 65536, kUnit = 8, kMostOfThread = 255, kMostSet = 240;
+
+// Registers of a thread, in units, where so many threads share those of a multiprocessor.
+int64_t EvenShare(int64_t threads) { return std::min(kMostOfThread, kRegisters / threads) / kUnit * kUnit; }
+
+struct Registers {
+  int64_t producer = 0, others = 0;  // of a thread; 0: as they come
+};
+
+// The fewest for the producer's warpgroup that are enough for a loop of copies, and what the others then have.
+Registers Share(int64_t threads) {
+  const int64_t each = EvenShare(threads + kGroup), few = threads > 2 * kGroup ? 32 : 24;
+  const int64_t rest = (each * (threads + kGroup) - few * kGroup) / threads / kUnit * kUnit;
+  const int64_t others = std::min(kMostSet, rest);
+  return others > each && few < each ? Registers{few, others} : Registers{};
+}
+
+Stmt WithBarriersOf(int64_t threads, const Stmt& stmt) {
+  if (stmt->kind == StmtKind::kBarrier) return MakeBarrier(threads);
+  if (stmt->body.empty()) return stmt;
+  std::vector<Stmt> body;
+  for (const Stmt& child : stmt->body) body.push_back(WithBarriersOf(threads, child));
+  return WithBody(*stmt, std::move(body));
+}
+
+// The statement without its allocations of shared memory, which are added to the list: both roles use them.
+Stmt WithoutShared(const Stmt& stmt, std::vector<BufferDecl>* shared) {
+  if (stmt->body.empty()) return stmt;
+  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared) {
+    shared->push_back(stmt->decl);
+    return WithoutShared(stmt->body[0], shared);
+  }
+  std::vector<Stmt> body;
+  for (const Stmt& child : stmt->body) body.push_back(WithoutShared(child, shared));
+  return WithBody(*stmt, std::move(body));
+}
+
+class RoleSplitter {
+ public:
+  explicit RoleSplitter(const KernelFunc& kernel)
+      : threads_(kernel.threads), kernel_(kernel), registers_(Share(kernel.threads)) {}
+
+  // Inside of what holds for all threads of a block.
+  Stmt Split(const Stmt& stmt) const {
+    if (stmt->kind == StmtKind::kAlloc || stmt->kind == StmtKind::kLet || IsLoop(stmt, ForKind::kBlockX) ||
+        IsLoop(stmt, ForKind::kCluster))
+      return WithBody(*stmt, {Split(stmt->body[0])});
+    // What lets the next kernel start may stand in front.
+    if (stmt->kind == StmtKind::kSeq && stmt->body.size() == 2 && stmt->body[0]->kind == StmtKind::kLaunchDependents)
+      return MakeSeq({stmt->body[0], Split(stmt->body[1])});
+    const Expr thread = MakeVar("role");
+    std::vector<BufferDecl> shared;
+    const Stmt others =
+        MakeSeq({Set(registers_.others, true), WithBarriersOf(threads_, WithoutShared(stmt, &shared))});
+    const Stmt producer =
+        MakeSeq({Set(registers_.producer, false), MakeIf(Eq(thread, IntImm(threads_)), kernel_.producer)});
+    Stmt all = MakeFor(ForKind::kThreadX, thread, threads_ + kGroup,
+                       MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
+                                MakeIf(Lt(thread, IntImm(threads_)), others),
+                                MakeIf(Le(IntImm(threads_), thread), producer)}));
+    for (auto decl = shared.rbegin(); decl != shared.rend(); ++decl) all = MakeAlloc(*decl, all);
+    return all;
+  }
+
+ private:
+  static Stmt Set(int64_t registers, bool more) { return registers > 0 ? MakeSetRegisters(registers, more) : nullptr; }
+
+  const int64_t threads_;
+  const KernelFunc& kernel_;
+  const Registers registers_;
+};
+
+}  // namespace
+
+KernelFunc WithRoles(KernelFunc kernel) {
+  if (kernel.producer == nullptr) return kernel;
+  kernel.body = RoleSplitter(kernel).Split(kernel.body);
+  kernel.producer = kernel.before_roles = nullptr;
+  kernel.threads += kGroup;
+  kernel.producers = kGroup;
+  return kernel;
+}
+
+}  // namespace diapason
