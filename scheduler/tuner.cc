@@ -214,11 +214,14 @@ absl::Status Tuner::Impl::VerifyBests(const std::atomic<bool>* stop) {
     if (!verifications_.busy()) {
       // All are verified. What is measured again may fall behind another one.
       if (confirmed++ == kMostConfirmations || (confirmed > 1 && clock_.OutOfTime(0))) break;
-      ASSIGN_OR_RETURN(const bool confirming, verifications_.ConfirmBests());
+      ASSIGN_OR_RETURN(const bool confirming, verifications_.ConfirmBests(clock_));
       if (!confirming) break;
     }
     const int64_t sent = requests_.next_number();
-    const auto waits = [&] { return verifications_.busy() && requests_.next_number() == sent; };
+    const size_t left = requests_.size();
+    const auto waits = [&] {
+      return verifications_.busy() && requests_.next_number() == sent && requests_.size() == left;
+    };
     RETURN_IF_ERROR(WaitWhile([&] { return waits() && !Stopped(stop); }, options_.stall_s));
     if (waits()) break;  // stopped, or no answer comes
   }
@@ -438,6 +441,7 @@ absl::Status Tuner::Impl::Lost(Pending pending, const MeasureOutcome& outcome, s
       return absl::OkStatus();
     }
   }
+  if (pending.confirms) return verifications_.Confirmed(pending, outcome);
   if (pending.result >= 0) {
     verifications_.GiveUp(task);
     return absl::OkStatus();

@@ -63,6 +63,10 @@ struct TunerOptions {
   // the best of many short measurements is as fast as it looks only by luck. What is then behind another one loses its
   // place. 0: none are.
   int confirming_samples = 0;
+  // Candidates of a task within 5% of its best that are then measured in turns with it (scheduler/tuning/contenders.h),
+  // the best included: first those of tasks in which the network spends most, as long as all turns fit in a tenth of
+  // the run. 1: the best is measured alone.
+  int contenders = 1;
   // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%.
   double early_stop = 0;
   // Ends the run when so many trials in a row were no task's new best and every task has a time; 0: never.

@@ -24,6 +24,8 @@ namespace {
 constexpr int64_t kUnlimitedTrials = int64_t{1} << 40;
 // TunerOptions::confirming_samples.
 constexpr int kConfirmingSamples = 5;
+// TunerOptions::contenders.
+constexpr int kContendersInTurns = 3;
 
 // "1,4" as positions from 0.
 absl::StatusOr<std::vector<int>> ParseTasks(const std::string& text, size_t count) {
@@ -216,6 +218,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.synchronous = spec.deterministic;
   options.warm_start = !spec.cold_start;
   options.confirming_samples = kConfirmingSamples;
+  options.contenders = kContendersInTurns;
   options.latency_network = work.latency_key;
   options.host = HostName();
   return options;

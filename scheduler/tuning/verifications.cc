@@ -9,6 +9,12 @@
 #include "base/check.h"
 
 namespace diapason::tuning {
+namespace {
+
+// Of the time of a run, for contenders that are measured in turns.
+constexpr double kShareOfTurns = 0.1;
+
+}  // namespace
 
 Verifications::Verifications(const RunContext& context, Requests& requests, Results& results, Replays& replays)
     : context_(context),
@@ -16,22 +22,16 @@ Verifications::Verifications(const RunContext& context, Requests& requests, Resu
       results_(results),
       replays_(replays),
       since_verified_(context.tasks.all.size()),
-      verifying_(context.tasks.all.size()) {}
+      verifying_(context.tasks.all.size()),
+      confirming_(context.tasks.all.size()) {}
 
 bool Verifications::busy() const { return std::find(verifying_.begin(), verifying_.end(), true) != verifying_.end(); }
 
 double Verifications::Reserve(const RunClock& clock) const {
   const auto unverified = std::count_if(context_.tasks.selected.begin(), context_.tasks.selected.end(),
                                         [this](int id) { return Unverified(id); });
-  const double each = clock.verification_seconds();
-  double reserve = each * static_cast<double>(unverified);
-  if (context_.options.confirming_samples > 0 && !context_.options.synchronous) {
-    const auto unconfirmed = std::count_if(context_.tasks.selected.begin(), context_.tasks.selected.end(),
-                                           [this](int id) { return Unconfirmed(id) >= 0; });
-    const double sample = std::max(context_.options.measure.min_repeat_ms * 1e-3, 0.0);
-    reserve +=
-        static_cast<double>(unconfirmed) * (clock.trial_seconds() + sample * context_.options.confirming_samples);
-  }
+  double reserve = clock.verification_seconds() * static_cast<double>(unverified);
+  for (const Confirmation& confirmation : Confirmations(clock)) reserve += confirmation.seconds;
   return reserve;
 }
 
@@ -106,29 +106,65 @@ int Verifications::Unconfirmed(int id) const {
   return task.results()[best].samples > context_.options.confirming_samples ? -1 : best;
 }
 
-absl::StatusOr<bool> Verifications::ConfirmBests() {
-  if (context_.options.confirming_samples <= 0 || context_.options.synchronous) return false;
-  std::vector<Pending> pending;
+std::vector<Verifications::Confirmation> Verifications::Confirmations(const RunClock& clock) const {
+  const TunerOptions& options = context_.options;
+  std::vector<Confirmation> confirmations;
+  if (options.confirming_samples <= 0 || options.synchronous) return confirmations;
+  std::vector<std::pair<double, int>> tasks;  // by what the network spends in them
   for (int id : context_.tasks.selected) {
     const int best = Unconfirmed(id);
-    if (best < 0 || verifying_[id]) continue;
-    verifying_[id] = true;
-    ++context_.stages.confirmations;
-    Pending one;
-    one.task = id;
-    one.result = best;
-    one.confirms = true;
+    if (best < 0) continue;
+    const double weight = context_.tasks.scheduler->Weight(context_.tasks.scheduled_as[id]);
+    tasks.emplace_back(weight * context_.tasks.at(id).results()[best].seconds, id);
+  }
+  std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  double left = kShareOfTurns * clock.Seconds();
+  if (options.seconds > 0) left = std::min(kShareOfTurns * options.seconds, options.seconds - clock.Seconds());
+  for (const auto& [spent, id] : tasks) {
+    confirmations.push_back(AloneOrInTurns(id, left, clock));
+    if (!confirmations.back().turns.alone()) left -= confirmations.back().seconds;
+  }
+  return confirmations;
+}
+
+Verifications::Confirmation Verifications::AloneOrInTurns(int id, double at_most, const RunClock& clock) const {
+  const TunerOptions& options = context_.options;
+  const TrialResults& results = context_.tasks.at(id).results();
+  const int best = Unconfirmed(id);
+  const double sample = std::max(options.measure.min_repeat_ms * 1e-3, 0.0);
+  Turns turns(ContendersOf(results, best, {options.contenders, options.confirming_samples, kMaxAttempts}),
+              options.confirming_samples);
+  if (!turns.alone()) {
+    // Their programs are built already, so that they wait for the device alone.
+    const double run = context_.stages.run_s / static_cast<double>(std::max<int64_t>(1, results_.measured()));
+    const double each =
+        std::min(clock.trial_seconds(), run) + std::max(sample, results[best].seconds) * turns.samples();
+    const double seconds = each * static_cast<double>(turns.Order().size());
+    if (seconds <= at_most) return {id, std::move(turns), seconds};
+  }
+  return {id, Turns({best}, options.confirming_samples), clock.trial_seconds() + sample * options.confirming_samples};
+}
+
+absl::StatusOr<bool> Verifications::ConfirmBests(const RunClock& clock) {
+  std::vector<Pending> pending;
+  for (Confirmation& confirmation : Confirmations(clock)) {
+    if (verifying_[confirmation.task]) continue;
+    const TaskState& task = context_.tasks.at(confirmation.task);
     MeasureOptions measure = context_.options.measure;
     measure.race = false;
-    measure.repeat = context_.options.confirming_samples;
-    one.request = {0,
-                   context_.tasks.at(id).workload(),
-                   context_.tasks.at(id).results()[best].schedule,
-                   context_.options.target.ToString(),
-                   measure,
-                   0,
-                   false};
-    pending.push_back(std::move(one));
+    measure.repeat = confirmation.turns.samples();
+    for (int result : confirmation.turns.Order()) {
+      ++context_.stages.confirmations;
+      Pending one;
+      one.task = confirmation.task;
+      one.result = result;
+      one.confirms = true;
+      one.request = {
+          0, task.workload(), task.results()[result].schedule, context_.options.target.ToString(), measure, 0, false};
+      pending.push_back(std::move(one));
+    }
+    verifying_[confirmation.task] = true;
+    confirming_[confirmation.task] = std::move(confirmation.turns);
   }
   if (pending.empty()) return false;
   RETURN_IF_ERROR(requests_.Submit(std::move(pending)));
@@ -136,21 +172,35 @@ absl::StatusOr<bool> Verifications::ConfirmBests() {
 }
 
 absl::Status Verifications::Confirmed(const Pending& pending, const MeasureOutcome& outcome) {
-  TaskState& task = context_.tasks.at(pending.task);
-  verifying_[pending.task] = false;
-  const TrialResult& result = task.results()[pending.result];
-  const int samples = std::max(result.samples, context_.options.confirming_samples + 1);
-  double seconds = result.seconds;
+  std::optional<Turns>& turns = confirming_[pending.task];
+  if (!turns.has_value()) return absl::OkStatus();
   const auto* timing = std::get_if<Timing>(&outcome.outcome);
-  const bool usable = timing != nullptr && !timing->samples.empty() &&
-                      std::all_of(timing->samples.begin(), timing->samples.end(),
-                                  [](double sample) { return std::isfinite(sample) && sample > 0; });
-  if (usable) {
-    ASSIGN_OR_RETURN(seconds, context_.history.AddSamples(result.record, timing->samples));
-    context_.stages.run_s += timing->run_seconds;
+  const bool usable =
+      timing != nullptr && std::all_of(timing->samples.begin(), timing->samples.end(),
+                                       [](double sample) { return std::isfinite(sample) && sample > 0; });
+  turns->Add(pending.result, usable ? timing->samples : std::vector<double>());
+  if (usable) context_.stages.run_s += timing->run_seconds;
+  if (!turns->complete()) return absl::OkStatus();
+  const Turns ended = *std::exchange(turns, std::nullopt);
+  verifying_[pending.task] = false;
+  for (int contender : ended.contenders()) RETURN_IF_ERROR(TakeTime(pending.task, contender, ended));
+  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[pending.task],
+                                   context_.tasks.at(pending.task).results().BestSeconds());
+  return absl::OkStatus();
+}
+
+absl::Status Verifications::TakeTime(int id, int index, const Turns& turns) {
+  TaskState& task = context_.tasks.at(id);
+  const TrialResult& result = task.results()[index];
+  const std::vector<double> samples = turns.SamplesOf(index);
+  // Otherwise it would count as measured in full.
+  if (samples.empty() && index != turns.contenders().front()) return absl::OkStatus();
+  double seconds = result.seconds;
+  if (!samples.empty()) {
+    ASSIGN_OR_RETURN(seconds, context_.history.AddSamples(result.record, samples));
   }
-  task.SetTime(pending.result, seconds, samples);
-  context_.tasks.scheduler->Refute(context_.tasks.scheduled_as[pending.task], task.results().BestSeconds());
+  const int count = result.samples + static_cast<int>(samples.size());
+  task.SetTime(index, seconds, std::max(count, context_.options.confirming_samples + 1));
   return absl::OkStatus();
 }
 

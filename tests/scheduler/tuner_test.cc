@@ -1016,6 +1016,45 @@ TEST_F(TunerTest, BestsAreMeasuredAgainAtTheEndAndTheLuckyOnesLoseTheirPlace) {
   EXPECT_NEAR(*report->estimated_us, honest, 1e-3 * honest);
 }
 
+TEST_F(TunerTest, ContendersAreMeasuredInTurns) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  // All within a few percent.
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        return FakeMeasurer::Time(1e-2 + 0.1 * network.Seconds(task, schedule));
+      });
+  FakeClock clock;
+  measurer.set_clock(&clock, 1);
+  TunerOptions options = Options(network, 160);
+  options.synchronous = false;
+  options.confirming_samples = 5;
+  options.contenders = 3;
+  options.measure.repeat = 2;
+  options.measure.min_repeat_ms = 0;
+  options.clock = [&clock] { return clock.Now(); };
+  const auto report = Tune(network, options, &measurer);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->measured, 160);                  // they are no trials
+  std::map<int, std::vector<std::string>> in_turns;  // by task
+  for (const MeasureRequest& request : measurer.requests())
+    if (request.options.repeat == 3) in_turns[network.TaskOf(*request.workload)].push_back(request.schedule);
+  ASSERT_EQ(in_turns.size(), 2u);
+  for (const auto& [task, schedules] : in_turns) {
+    const size_t count = std::set<std::string>(schedules.begin(), schedules.end()).size();
+    EXPECT_EQ(count, 3u);
+    ASSERT_EQ(schedules.size(), 4 * count);
+    for (size_t i = 0; i < schedules.size(); ++i) {
+      const size_t place = i % count;
+      EXPECT_EQ(schedules[i], schedules[i / count % 2 == 0 ? place : count - 1 - place]);
+    }
+    const auto best = history_->BestForBuild(network.tasks()[task].workload_key, "fake device").value();
+    EXPECT_EQ(report->tasks[task].best_record, best->id);
+    EXPECT_EQ(best->timing()->samples.size(), 15u);  // three of the trial
+  }
+}
+
 TEST_F(TunerTest, ABestThatWasMeasuredAgainIsNotMeasuredAThirdTime) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
