@@ -80,8 +80,8 @@ std::string MapRow(const Kernel::TensorMap& map) {
   const DriverTensorBox box = ForDriver(map.box, map.element_bytes);
   return absl::StrCat("    {", map.arg, ", ", box.type, ", ", box.swizzle, ", ", box.extents.size(), ", ", box.offset,
                       ", {", absl::StrJoin(box.extents, ", "), "}, {",
-                      box.strides.empty() ? "0" : absl::StrJoin(box.strides, ", "), "}, {", absl::StrJoin(box.box, ", "),
-                      "}},\n");
+                      box.strides.empty() ? "0" : absl::StrJoin(box.strides, ", "), "}, {",
+                      absl::StrJoin(box.box, ", "), "}},\n");
 }
 
 // Writes down the network: where each buffer lies, and what is launched with which.
@@ -336,9 +336,11 @@ std::string Exporter::LaunchesHeader() const {
       "once\n\n#include <stddef.h>\n\n"
       "enum {\n  @NAME@_BUFFERS = ",
       buffers_.size(), ",\n  @NAME@_ARGUMENTS = ", arguments_.size(), ",\n  @NAME@_MOST_ARGUMENTS = ", most_arguments,
-      ", /* of one launch */\n  @NAME@_MOST_MAPS = ", most_maps, ",\n  @NAME@_PROLOGUE = ", prologue_.size(), ",\n  @NAME@_LAUNCHES = ", launches_.size(),
+      ", /* of one launch */\n  @NAME@_MOST_MAPS = ", most_maps, ",\n  @NAME@_PROLOGUE = ", prologue_.size(),
+      ",\n  @NAME@_LAUNCHES = ", launches_.size(),
       ",\n  @NAME@_THREADS = @THREADS@,\n  @NAME@_MODULES = ", cuda_ ? programs_.size() : 0,
-      "\n};\n#define @NAME@_MAPS ", maps_.size(), "\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes, "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
+      "\n};\n#define @NAME@_MAPS ", maps_.size(), "\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes,
+      "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
       "LL\n\n/* A range of weights.bin, or of memory that the network allocates. */\n"
       "enum { @NAME@_IN_WEIGHTS, @NAME@_IN_MEMORY };\n"
       "typedef struct {\n  const char* name;\n  int block;\n  long long offset, bytes;\n} @NAME@_buffer;\n"

@@ -120,7 +120,7 @@ class CKernelPrinter {
       case StmtKind::kTensorCopy:
       case StmtKind::kMbarrier: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
       case StmtKind::kBarrier:
-    case StmtKind::kSetRegisters:
+      case StmtKind::kSetRegisters:
       case StmtKind::kCommit:
       case StmtKind::kLaunchDependents:
       case StmtKind::kWait:

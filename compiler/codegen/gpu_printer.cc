@@ -81,7 +81,8 @@ class GpuKernelPrinter {
 
   // Registers that roles give to each other are those of one block a multiprocessor.
   std::string Residence() const {
-    if (kernel_.producers > 0) return ", 1";
+    const auto sets = [](const StmtNode& s) { return s.kind == StmtKind::kSetRegisters; };
+    if (Contains(kernel_.body, sets)) return ", 1";
     return kernel_.resident > 0 ? ", " + std::to_string(kernel_.resident) : "";
   }
 

@@ -14,8 +14,7 @@ namespace {
 Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
   if (!stmt) return stmt;
   StmtNode node = *stmt;
-  if (node.kind == StmtKind::kTensorCopy)
-    node.condition = node.condition ? And(node.condition, condition) : condition;
+  if (node.kind == StmtKind::kTensorCopy) node.condition = node.condition ? And(node.condition, condition) : condition;
   if (node.kind == StmtKind::kStore) {
     const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
     const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
@@ -57,8 +56,8 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
   auto wait = [&](int64_t unfinished) { return by_threads ? MakeWait(unfinished) : nullptr; };
 
-  const Stmt first = MakeSeq({copies_.tensor.Init(p),
-                              MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), commit()}), 1)});
+  const Stmt first = MakeSeq(
+      {copies_.tensor.Init(p), MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), commit()}), 1)});
   std::vector<Stmt> body{MakeBarrier(), copies_.tensor.Await(p, step)};
   ++nest_.serial_depth;
   handover_.iteration = step;
@@ -88,10 +87,9 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), commit()});
   if (flying) {
     const Stmt copies_if = StoresIf(exists(later), copies(later));
-    body.insert(body.end(),
-                {copies_if, commit(), wait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq({first, wait(slots - 3), low(IntImm(0)),
-                    MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+    body.insert(body.end(), {copies_if, commit(), wait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq(
+        {first, wait(slots - 3), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
   }
   if (slots > 2) {
     body.insert(body.end(), {wait(slots - 3), MakeIf(exists(next), low(next)), start_copies});
@@ -142,9 +140,8 @@ Stmt GroupPipelines::EmitCarriedAndProduced(const SoftwarePipeline& p, const std
   const Stmt products = std::exchange(handover_.products, nullptr), end = std::exchange(handover_.end, nullptr);
   const Stmt next = EmitMade(made, in_use(p.step, products), copies.Leave(p, now, first_read));
   --nest_.serial_depth;
-  const Stmt loop =
-      MakeSeq({copies.Await(p, now, first_read), copies.Await(p, p.step, later_read),
-               in_use(now, MakeSeq({next, end, copies.Leave(p, p.step, later_read), rows}))});
+  const Stmt loop = MakeSeq({copies.Await(p, now, first_read), copies.Await(p, p.step, later_read),
+                             in_use(now, MakeSeq({next, end, copies.Leave(p, p.step, later_read), rows}))});
   return MakeSeq({copies.Await(p, zero, first_read), in_use(zero, MakeSeq({first, rows})),
                   MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1), copies.Await(p, last, later_read),
                   in_use(last, products), end});
@@ -159,8 +156,7 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   nest_.analyzer.Bind(p.step, p.iterations - 1);
   const bool by_threads = copies_.tensor.LeavesCopies(p);
   const auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
-  const Stmt landed =
-      by_threads ? MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish)}) : nullptr;
+  const Stmt landed = by_threads ? MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish)}) : nullptr;
   const Meeting meeting = apart ? MeetApart(p, landed) : Meeting{};
   const auto copies = [&](const Expr& iteration) {
     const Expr exists = nest_.analyzer.Simplify(Lt(iteration, IntImm(p.iterations)));
@@ -184,9 +180,8 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   --nest_.serial_depth;
   const Stmt loop = MakeSeq({apart ? meeting.await : together(now), copies(Add(now, IntImm(distance))),
                              copies_.tensor.Await(p, now), in_use(now, MakeSeq({next, end, rows}))});
-  return MakeSeq({meeting.init, copies_.tensor.Init(p),
-                  MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1), together(IntImm(0)),
-                  copies(IntImm(distance)), copies_.tensor.Await(p, IntImm(0)),
+  return MakeSeq({meeting.init, copies_.tensor.Init(p), MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1),
+                  together(IntImm(0)), copies(IntImm(distance)), copies_.tensor.Await(p, IntImm(0)),
                   in_use(IntImm(0), MakeSeq({first, rows})),
                   MakeFor(ForKind::kSerial, p.step, p.iterations - 1, loop, 1),
                   in_use(IntImm(p.iterations - 1), products), end});

@@ -27,7 +27,8 @@ class KernelBuffers {
   // All that have been declared since the last time, around a statement.
   Stmt WithAllocations(Stmt body);
 
-  // Barriers at which the tiles of a bulk copy, or of one made by tensor copies, arrive, one a slot; -1: there are none.
+  // Barriers at which the tiles of a bulk copy, or of one made by tensor copies, arrive, one a slot; -1: there are
+  // none.
   int arrivals(int copy) const { return arrivals_[copy]; }
   // Barriers at which threads have left the slots of a copy that a producer fills: behind those of `arrivals`, in their
   // buffer; -1: nobody does.

@@ -112,9 +112,8 @@ bool KernelContext::ReadsInside(int id, int producer) const {
 
 bool KernelContext::RunsOnce(int copy) const {
   const StageBounds& b = bounds.stages[copy];
-  const int start = b.slots > 1
-                        ? skeleton.PipelineStart(state.stage(copy).attach_stage, b.attach_position)
-                        : b.attach_position + 1;
+  const int start =
+      b.slots > 1 ? skeleton.PipelineStart(state.stage(copy).attach_stage, b.attach_position) : b.attach_position + 1;
   bool once = true;
   for (int at = copy, until = start; state.stage(at).attach == StageState::Attach::kAt;) {
     const int up = state.stage(at).attach_stage;

@@ -49,8 +49,8 @@ struct NestState {
   Analyzer analyzer;  // knows the ranges of all variables
   KernelBuffers buffers;
   std::vector<StageValues> stages;
-  Expr rank;             // of the block in its cluster
-  Expr thread_set;       // of the thread: its number
+  Expr rank;        // of the block in its cluster
+  Expr thread_set;  // of the thread: its number
   // What a warpgroup of its own does (HasProducer), and what one thread does before all: barriers are initialised.
   Stmt producer, before_roles;
   int serial_depth = 0;  // serial and unrolled loops around what is emitted, pipelines too

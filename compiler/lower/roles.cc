@@ -60,14 +60,13 @@ class RoleSplitter {
       return MakeSeq({stmt->body[0], Split(stmt->body[1])});
     const Expr thread = MakeVar("role");
     std::vector<BufferDecl> shared;
-    const Stmt others =
-        MakeSeq({Set(registers_.others, true), WithBarriersOf(threads_, WithoutShared(stmt, &shared))});
+    const Stmt others = MakeSeq({Set(registers_.others, true), WithBarriersOf(threads_, WithoutShared(stmt, &shared))});
     const Stmt producer =
         MakeSeq({Set(registers_.producer, false), MakeIf(Eq(thread, IntImm(threads_)), kernel_.producer)});
-    Stmt all = MakeFor(ForKind::kThreadX, thread, threads_ + kGroup,
-                       MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
-                                MakeIf(Lt(thread, IntImm(threads_)), others),
-                                MakeIf(Le(IntImm(threads_), thread), producer)}));
+    Stmt all = MakeFor(
+        ForKind::kThreadX, thread, threads_ + kGroup,
+        MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
+                 MakeIf(Lt(thread, IntImm(threads_)), others), MakeIf(Le(IntImm(threads_), thread), producer)}));
     for (auto decl = shared.rbegin(); decl != shared.rend(); ++decl) all = MakeAlloc(*decl, all);
     return all;
   }

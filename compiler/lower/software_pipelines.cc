@@ -127,15 +127,15 @@ Stmt SoftwarePipelines::LoopOverSteps(const SoftwarePipeline& p, const Step& of)
   const Stmt copies_if = MakeIf(Lt(p.step, IntImm(p.iterations)), CopiesOf(p, p.step, of.copies));
   const Expr iteration = Max(Sub(p.step, ahead), IntImm(0));
   const bool by_threads = copies_.tensor.LeavesCopies(p);
-  Stmt work =
-      p.at(iteration,
-           MakeSeq({copies_.tensor.Await(p, iteration), copies_.bulk.Await(p.id, p.last, iteration, of.work)}));
+  Stmt work = p.at(iteration,
+                   MakeSeq({copies_.tensor.Await(p, iteration), copies_.bulk.Await(p.id, p.last, iteration, of.work)}));
   work = MakeIf(Le(ahead, p.step), MakeLet(p.use, FloorMod(Add(p.step, IntImm(1)), p.slots), work));
   const BulkCopies::OfPipeline bulk = copies_.bulk.Ask(p);
   const Stmt publish = of.carries ? copies_.core_matrices.Finish(p.id, p.last, iteration, p.slots) : nullptr;
   Stmt body = MakeSeq({by_threads ? MakeWait(p.slots - 2) : nullptr, publish, MakeBarrier(), copies_if,
                        by_threads ? MakeCommit() : nullptr, bulk.refill, work});
-  return MakeSeq({copies_.tensor.Init(p), bulk.start, MakeFor(ForKind::kSerial, p.step, p.iterations + p.slots - 1, body, 1)});
+  return MakeSeq(
+      {copies_.tensor.Init(p), bulk.start, MakeFor(ForKind::kSerial, p.step, p.iterations + p.slots - 1, body, 1)});
 }
 
 }  // namespace diapason

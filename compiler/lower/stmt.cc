@@ -303,8 +303,7 @@ class Printer {
         return Print(stmt->body[0], depth);
       case StmtKind::kBarrier:
         return Line(depth, stmt->extent > 0 ? "barrier of " + std::to_string(stmt->extent) + " threads" : "barrier");
-      case StmtKind::kSetRegisters:
-        return Line(depth, "set registers to " + std::to_string(stmt->extent));
+      case StmtKind::kSetRegisters: return Line(depth, "set registers to " + std::to_string(stmt->extent));
       case StmtKind::kClusterBarrier: return Line(depth, "cluster barrier");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));

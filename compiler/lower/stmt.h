@@ -59,20 +59,20 @@ struct StmtNode;
 using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only what they change
 
 enum class StmtKind : uint8_t {
-  kFor,             // var in [0, extent): body[0]
-  kSeq,             // body in order
-  kStore,           // buffer[index] = value; with operands[0] that of the block of this rank in the cluster (kShared)
-  kIf,              // if (condition) body[0]
-  kAlloc,           // decl lives during body[0]
-  // Of all threads of the block, or of the first `extent` of them (0: all), which then see each other's writes to shared
-  // memory.
+  kFor,    // var in [0, extent): body[0]
+  kSeq,    // body in order
+  kStore,  // buffer[index] = value; with operands[0] that of the block of this rank in the cluster (kShared)
+  kIf,     // if (condition) body[0]
+  kAlloc,  // decl lives during body[0]
+  // Of all threads of the block, or of the first `extent` of them (0: all), which then see each other's writes to
+  // shared memory.
   kBarrier,
-  // Of all threads of all blocks of the cluster but producers (KernelFunc), which end before: they then see each other's
-  // writes to shared memory.
+  // Of all threads of all blocks of the cluster but producers (KernelFunc), which end before: they then see each
+  // other's writes to shared memory.
   kClusterBarrier,
-  kLet,             // var = value (int64) during body[0]
-  kComment,         // printed on its own line
-  kCommit,          // makes one group of this thread's asynchronous stores since the last commit
+  kLet,               // var = value (int64) during body[0]
+  kComment,           // printed on its own line
+  kCommit,            // makes one group of this thread's asynchronous stores since the last commit
   kLaunchDependents,  // cuda: the next kernel may start once all threads of all blocks have executed this or exited
   kWait,              // waits until at most `extent` of this thread's groups are unfinished
   // Warp MMA of 16 x 8 x depth (tensor_intrinsic.h). operands: the 4 indices of this lane's accumulators in `buffer`,
@@ -109,10 +109,10 @@ enum class StmtKind : uint8_t {
   // barrier. Else operands[0] loads the mbarrier in shared memory that the copy signals: the executing thread alone
   // starts the copy, and each thread sees the data after its MbarrierOp::kWait.
   kBulkCopy,
-  // Copies a box of a tensor in global memory to shared `buffer`, from `index` on, where elements of it that lie outside
-  // of the tensor become zeros. `box` says which tensor of the buffer that `value` loads, and which box; operands:
-  // the mbarrier in shared memory at which the copy arrives, then the coordinates of the box's first element, the
-  // innermost first. Each thread sees the data after its MbarrierOp::kWait. The executing thread starts the copy if
+  // Copies a box of a tensor in global memory to shared `buffer`, from `index` on, where elements of it that lie
+  // outside of the tensor become zeros. `box` says which tensor of the buffer that `value` loads, and which box;
+  // operands: the mbarrier in shared memory at which the copy arrives, then the coordinates of the box's first element,
+  // the innermost first. Each thread sees the data after its MbarrierOp::kWait. The executing thread starts the copy if
   // `condition` holds (null: always), without a branch.
   kTensorCopy,
   // cuda: each thread has `extent` registers from here on, more than before if `value` is 1, fewer if it is 0
@@ -173,7 +173,7 @@ struct StmtNode {
   // kFor, kBarrier, kWait, kLoadMatrix, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kMbarrier, kQuadStore,
   // kSetRegisters
   int64_t extent = 0;
-  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
+  int unroll = 0;  // kFor, serial: unroll hint (#pragma unroll N); 0: the compiler decides, 1: do not unroll
   // kStore, kMma, kLoadMatrix, kPack, kFactorParts, kGroupMma, kGroupSync, kBulkCopy, kTensorCopy, kQuadStore
   int buffer = -1;
   // kStore, kLoadMatrix, kPack, kFactorParts, kGroupMma, kBulkCopy, kTensorCopy, kQuadStore: element offset

@@ -24,9 +24,8 @@ std::vector<int> TensorCopies::CopiesOf(const SoftwarePipeline& p) const {
 
 bool TensorCopies::LeavesCopies(const SoftwarePipeline& p) const {
   const std::vector<int> stages = nest_.kernel.StagesAt(p.id, p.last);
-  return std::any_of(stages.begin(), stages.end(), [this](int copy) {
-    return nest_.kernel.bounds.stages[copy].slots > 1 && !Makes(copy);
-  });
+  return std::any_of(stages.begin(), stages.end(),
+                     [this](int copy) { return nest_.kernel.bounds.stages[copy].slots > 1 && !Makes(copy); });
 }
 
 Expr TensorCopies::IsFirstThread(int copy) const {
@@ -52,8 +51,7 @@ Stmt TensorCopies::CopyInto(int copy) {
   for (size_t d = b.buffer.size(); d-- > 0;) {
     if (stage.op.axes[d].extent == 1 && d + 1 < b.buffer.size()) continue;
     const Region& region = b.region[d];
-    coordinates.push_back(region.full ? IntImm(0)
-                                      : Add(AtomSum(nest_, region.outer, 1), IntImm(region.constant_min)));
+    coordinates.push_back(region.full ? IntImm(0) : Add(AtomSum(nest_, region.outer, 1), IntImm(region.constant_min)));
   }
   const Expr slot = nest_.stages[copy].write_slot, row = coordinates[0];
   std::vector<Stmt> all;
@@ -116,8 +114,8 @@ void TensorCopies::Produce(const SoftwarePipeline& p) {
     all.push_back(MakeIf(Le(IntImm(p.slots), iteration), MakeMbarrierWait(LeavingsAt(copy, p, p.fill), phase)));
     all.push_back(CopyInto(copy));
   }
-  const Stmt one = MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)),
-                           p.at(iteration, MakeSeq(std::move(all))));
+  const Stmt one =
+      MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, MakeSeq(std::move(all))));
   nest_.producer = MakeFor(ForKind::kSerial, iteration, p.iterations, one, 1);
   nest_.before_roles = Init(p);
 }

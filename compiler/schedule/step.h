@@ -132,8 +132,10 @@ enum class StepKind : uint8_t {
   // computed by one kernel, as the recurrence that they are (FindRecurrence); RecurrentTiles says how. The only step of
   // a schedule.
   kRecurrence = 25,
-  // The stage, a plain copy into shared memory in core matrices that is made ahead (kPipeline), is made by tensor copies
-  // on cuda (Tensor Memory Accelerator): a box of the tensor at once, that one thread asks for. Elsewhere, and where the
+  // The stage, a plain copy into shared memory in core matrices that is made ahead (kPipeline), is made by tensor
+  // copies
+  // on cuda (Tensor Memory Accelerator): a box of the tensor at once, that one thread asks for. Elsewhere, and where
+  // the
   // numbers of a configuration do not allow it, threads copy as its loops say.
   kTensorCopy = 26,
   // factors = {0 or 1}: with 1, where tensor copies make all shared copies of the stage's pipeline, which products by

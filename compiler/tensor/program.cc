@@ -165,8 +165,7 @@ Kernel ReadKernel(Reader& in, size_t buffers, bool with_maps) {
       in.Fail();
   }
   const uint32_t maps = with_maps ? in.Count() : 0;
-  for (uint32_t i = 0; i < maps && in.ok(); ++i)
-    kernel.tensor_maps.push_back(TensorMapFrom(in.Numbers<int64_t>(), in));
+  for (uint32_t i = 0; i < maps && in.ok(); ++i) kernel.tensor_maps.push_back(TensorMapFrom(in.Numbers<int64_t>(), in));
   for (int arg : kernel.args)
     if (arg < 0 || static_cast<size_t>(arg) >= buffers) in.Fail();
   return kernel;

@@ -29,10 +29,10 @@ bool IsCopyable(const TensorBox& box, int64_t element_bytes, int64_t buffer_elem
 // A box in the units and numbers of the driver (cuTensorMapEncodeTiled, CUDA 12.0 and later), which older headers lack.
 struct DriverTensorBox {
   int type = 0, swizzle = 0;
-  int64_t offset = 0;              // bytes
-  std::vector<uint64_t> extents;   // elements
-  std::vector<uint64_t> strides;   // bytes, of all dimensions but the innermost
-  std::vector<uint32_t> box;       // elements
+  int64_t offset = 0;             // bytes
+  std::vector<uint64_t> extents;  // elements
+  std::vector<uint64_t> strides;  // bytes, of all dimensions but the innermost
+  std::vector<uint32_t> box;      // elements
 };
 // Elements are taken for unsigned integers: what is copied is not looked at, and zeros are zeros of all types.
 DriverTensorBox ForDriver(const TensorBox& box, int element_bytes);

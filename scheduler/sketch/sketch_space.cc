@@ -89,8 +89,8 @@ std::vector<uint8_t> LimitingParameters(const Skeleton& skeleton, int root, size
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
-    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles,
-                                 &stage.producer})
+    for (const Factor* factor :
+         {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles, &stage.producer})
       AddParameters(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddParameters(loop.factor, &limiting);

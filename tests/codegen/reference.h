@@ -39,7 +39,7 @@ struct ReferenceWarp {
 struct ReferenceArrivals {
   struct Barrier {
     int64_t phase = 0;
-    int64_t arrivals = 1, arrived = 0;           // that it takes, of threads that came in this phase
+    int64_t arrivals = 1, arrived = 0;            // that it takes, of threads that came in this phase
     std::vector<std::function<void()>> copies{};  // that are under way
 
     bool all_asked() const { return static_cast<int64_t>(copies.size()) >= arrivals; }
@@ -52,7 +52,7 @@ struct ReferenceArrivals {
 // One thread of a kernel.
 class ReferenceThread {
  public:
-  int64_t block = 0, rank = 0, thread = 0;  // block: of clusters, where the kernel has them
+  int64_t block = 0, rank = 0, thread = 0;                        // block: of clusters, where the kernel has them
   std::function<void()> barrier, cluster_barrier, first_barrier;  // the last one: of all that are no producers
   ReferenceWarp* warp = nullptr;
   ReferenceArrivals* arrivals = nullptr;
@@ -461,8 +461,8 @@ class ReferenceThread {
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a wait at a barrier that is not initialised");
     ReferenceArrivals::Barrier& at = barrier->second;
     const int64_t parity = Int(s.value);
-    const bool came =
-        arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.all_asked(); });
+    const bool came = arrivals->asked.wait_for(lock, std::chrono::seconds(30),
+                                               [&] { return at.phase % 2 != parity || at.all_asked(); });
     DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy, or no thread comes, that is waited for");
     if (at.phase % 2 != parity) return;
     for (const auto& copy : std::exchange(at.copies, {})) copy();

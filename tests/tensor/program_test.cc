@@ -86,9 +86,8 @@ Program MappedProgram() {
   Program program = SomeProgram();
   program.buffers[1].elements = 9 * 128 + 64;
   program.kernels[0].args = {0, 1};
-  program.kernels[0].tensor_maps = {
-      {.arg = 1, .element_bytes = 2, .box = {0, {64, 10}, {1, 128}, {64, 8}, 128}},
-      {.arg = 1, .element_bytes = 2, .box = {16, {32}, {1}, {32}, 0}}};
+  program.kernels[0].tensor_maps = {{.arg = 1, .element_bytes = 2, .box = {0, {64, 10}, {1, 128}, {64, 8}, 128}},
+                                    {.arg = 1, .element_bytes = 2, .box = {16, {32}, {1}, {32}, 0}}};
   return program;
 }
 

@@ -21,21 +21,20 @@ std::string DefineTensorCopy(int64_t rank, Helpers& helpers) {
     operands += ", \"r\"(c" + number + ")";
   }
   helpers.DefineFunction(
-      name,
-      "static __device__ __forceinline__ void " + name +
-          "(int starts, void* to, const TensorMap* map, const int64* arrival, unsigned bytes" + parameters +
-          ") {\n"
-          "  asm volatile(\"{\\n.reg .pred starts;\\nsetp.ne.b32 starts, %0, 0;\\n\"\n"
-          "               \"@starts mbarrier.arrive.expect_tx.shared::cta.b64 _, [%3], %4;\\n\"\n"
-          "               \"@starts cp.async.bulk.tensor." +
-          dimensions + "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%1], [%2, {" + places +
-          "}], [%3];\\n}\"\n"
-          "               :: \"r\"(starts), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n"
-          "                  \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(bytes)" +
-          operands +
-          "\n"
-          "               : \"memory\");\n"
-          "}");
+      name, "static __device__ __forceinline__ void " + name +
+                "(int starts, void* to, const TensorMap* map, const int64* arrival, unsigned bytes" + parameters +
+                ") {\n"
+                "  asm volatile(\"{\\n.reg .pred starts;\\nsetp.ne.b32 starts, %0, 0;\\n\"\n"
+                "               \"@starts mbarrier.arrive.expect_tx.shared::cta.b64 _, [%3], %4;\\n\"\n"
+                "               \"@starts cp.async.bulk.tensor." +
+                dimensions + "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%1], [%2, {" + places +
+                "}], [%3];\\n}\"\n"
+                "               :: \"r\"(starts), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n"
+                "                  \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(bytes)" +
+                operands +
+                "\n"
+                "               : \"memory\");\n"
+                "}");
   return name;
 }
 
@@ -137,8 +136,7 @@ void GpuCopyPrinter::PrintTensorCopy(const StmtNode& copy) {
   const BufferDecl& to = access_.decl(copy.buffer);
   std::string text = name + "(" + (copy.condition ? WithoutBranches(copy.condition) : "1") + ", " +
                      access_.AddressText(to.id, copy.index) + ", &" + map->name + ", &" +
-                     access_.Text(copy.operands[0]) + ", " +
-                     std::to_string(copy.box->elements() * BytesOf(to.dtype));
+                     access_.Text(copy.operands[0]) + ", " + std::to_string(copy.box->elements() * BytesOf(to.dtype));
   for (size_t d = 1; d < copy.operands.size(); ++d) text += ", " + access_.Text(copy.operands[d]);
   out_.Line(text + ");");
 }

@@ -26,7 +26,7 @@ struct PreparedLaunch {
   Kernel kernel;
   unsigned dynamic_shared = 0;
   std::vector<CUdeviceptr> args;
-  std::vector<EncodedTensorMap> maps;  // of Kernel::tensor_maps, at the addresses of `args`
+  std::vector<EncodedTensorMap> maps;     // of Kernel::tensor_maps, at the addresses of `args`
   std::shared_ptr<PreparedCall> library;  // not null: this call is made, and no function launched
   CUgraphNode node = nullptr;  // of the captured graph; null for calls of libraries, and where it is not known
   bool stale = false;          // the instantiated graph has other arguments for it than `args`

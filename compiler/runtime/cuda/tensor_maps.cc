@@ -30,8 +30,8 @@ absl::StatusOr<std::vector<EncodedTensorMap>> EncodeTensorMaps(const CudaLibrary
                                                                const std::vector<CUdeviceptr>& args) {
   std::vector<EncodedTensorMap> maps(kernel.tensor_maps.size());
   if (!maps.empty() && cuda.TensorMapEncodeTiled == nullptr)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "kernel '", kernel.name, "' uses tensor maps, which need a driver of CUDA 12.0 or later"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernel '", kernel.name, "' uses tensor maps, which need a driver of CUDA 12.0 or later"));
   for (size_t i = 0; i < maps.size(); ++i) {
     const Kernel::TensorMap& map = kernel.tensor_maps[i];
     DIAPASON_CHECK(map.arg >= 0 && map.arg < static_cast<int>(args.size()));

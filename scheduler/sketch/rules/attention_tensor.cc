@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/tensor_box_of_copy.h"
+#include "compiler/schedule/tensor_of_copy.h"
 #include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
 

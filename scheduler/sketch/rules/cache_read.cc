@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "compiler/lower/tensor_box_of_copy.h"
+#include "compiler/schedule/tensor_of_copy.h"
 #include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/rules/rules.h"
 

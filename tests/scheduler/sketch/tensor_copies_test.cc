@@ -83,9 +83,9 @@ TEST(TensorCopies, BlocksOfAClusterAskForTheirShares) {
   ASSERT_GE(task->Find("gemm_k/cluster_wgmma.boxes"), 0);
   const Space& space = task->space(task->Find("gemm_k/cluster_wgmma.boxes"));
   std::mt19937 random(1);
-  const auto lowered = Lower(
-      dag, space.Instantiate(testing::Decide(space, {{"cluster", 2}, {"k.r2", 64}, {"stages", 3}}, &random)), kCuda,
-      kFacts);
+  const auto lowered =
+      Lower(dag, space.Instantiate(testing::Decide(space, {{"cluster", 2}, {"k.r2", 64}, {"stages", 3}}, &random)),
+            kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_GE(Copies(lowered->kernels.back()), 2);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
@@ -108,11 +108,9 @@ TEST(TensorCopies, AttentionReadsKeysAndValues) {
     const Space& space = task->space(task->Find(name));
     for (const auto& [stages, producer] : {std::pair(2, 0), {3, 0}, {4, 0}, {5, 0}, {2, 1}, {3, 1}}) {
       SCOPED_TRACE(absl::StrCat(name, ", stages ", stages, ", producer ", producer));
-      const auto lowered =
-          Lower(dag,
-                space.Instantiate(
-                    testing::Decide(space, {{"key.step", 2}, {"stages", stages}, {"producer", producer}})),
-                kCuda, kFacts);
+      const auto lowered = Lower(
+          dag, space.Instantiate(testing::Decide(space, {{"key.step", 2}, {"stages", stages}, {"producer", producer}})),
+          kCuda, kFacts);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       const KernelFunc& kernel = lowered->kernels[0];
       EXPECT_EQ(MappedTensorsOf(kernel.body).size(), 2u);
@@ -179,14 +177,14 @@ TEST(TensorCopies, ConstantsComeBeforeTheWaitForTheKernelInFront) {
   const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
   const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
   std::mt19937 random(3);
-  const auto lowered = Lower(
-      dag, space.Instantiate(testing::Decide(space, {{"overlap", 1}, {"stages", 4}, {"k.r2", 64}, {"producer", 0}}, &random)), kCuda,
-      kFacts);
+  const auto lowered = Lower(dag,
+                             space.Instantiate(testing::Decide(
+                                 space, {{"overlap", 1}, {"stages", 4}, {"k.r2", 64}, {"producer", 0}}, &random)),
+                             kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto program = CompileProgram(*lowered, kCuda);
   ASSERT_TRUE(program.ok()) << program.status();
-  const size_t kernel = program->source.find("__global__"),
-               copy = program->source.find("  tensor_copy_2d(", kernel),
+  const size_t kernel = program->source.find("__global__"), copy = program->source.find("  tensor_copy_2d(", kernel),
                wait = program->source.find("wait_for_previous();", kernel);
   ASSERT_NE(wait, std::string::npos);
   EXPECT_LT(copy, wait);
@@ -240,8 +238,8 @@ TEST(TensorCopies, ThreadsCopyWhatIsCopiedOnce) {
   const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
   const Space& space = task->space(task->Find("direct/wgmma.boxes"));
   std::mt19937 random(4);
-  const auto lowered = Lower(
-      dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 4}}, &random)), kCuda, kFacts);
+  const auto lowered =
+      Lower(dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 4}}, &random)), kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(Copies(lowered->kernels.back()), 0);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
