@@ -378,6 +378,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.core_row = stage.core_matrices ? 16 / BytesOf(stage.op.dtype) : 0;
     b.swizzled = false;
     b.bulk = stage.bulk;
+    b.producer = stage.producer.Eval(configuration) != 0;
     b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(configuration);
     b.row_alignment = stage.align_rows.Eval(configuration);
     b.slots = 1;

@@ -119,7 +119,7 @@ void GpuEstimate::AddSumOfParts(const WorkOfStage& w) {
 }
 
 double GpuEstimate::ResidentBlocks() const {
-  const auto threads = static_cast<double>(std::max<int64_t>(32, kernel_.threads));
+  const auto threads = static_cast<double>(std::max<int64_t>(32, kernel_.threads + kernel_.producers));
   const double registers = 32 + static_cast<double>(kernel_.local_elements) * 1.15;
   const double by_threads = std::floor(static_cast<double>(facts_.max_threads_per_core) / threads);
   const double by_registers = std::floor(facts_.registers_per_core / (registers * threads));
@@ -157,7 +157,10 @@ double GpuEstimate::Seconds(float* f) const {
   const double memory = std::max(w.bytes / facts_.l2_bandwidth, w.unique / facts_.bandwidth);
   // Where threads copy the same, kernels by hand took 1.01 to 1.08 times as long (docs/lab-notes.md, 2026-11-29).
   const double boxes = w.boxes ? 0.95 : 1;
-  const double seconds = facts_.launch_seconds + boxes * std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
+  // About as fast as without, and threads more.
+  const double producer = kernel_.producers > 0 ? 1.01 : 1;
+  const double seconds =
+      facts_.launch_seconds + boxes * producer * std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
   const double values[] = {Log2(w.blocks),
                            Log2(kernel_.threads),
                            Log2(kernel_.shared_bytes),

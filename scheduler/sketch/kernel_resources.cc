@@ -5,6 +5,11 @@
 #include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
+namespace {
+
+constexpr int64_t kWarpGroup = 128;  // threads
+
+}  // namespace
 
 bool WithinLimits(const KernelResources& k, const Target& target, const DeviceFacts& facts) {
   // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row. A row of a 7x7 window over 3
@@ -12,7 +17,7 @@ bool WithinLimits(const KernelResources& k, const Target& target, const DeviceFa
   if (k.unrolled > (target.is_gpu() ? 768 : 1024)) return false;
   // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
   if (!target.is_gpu()) return k.local_bytes <= kStackBytes;
-  if (k.threads > facts.max_threads_per_block || k.shared_bytes > facts.max_shared_bytes) return false;
+  if (k.threads + k.producers > facts.max_threads_per_block || k.shared_bytes > facts.max_shared_bytes) return false;
   if (k.cluster > std::max(1, facts.max_cluster)) return false;
   if (k.local_elements > 192) return false;
   const int64_t registers = k.local_elements + 24;
@@ -46,6 +51,7 @@ void ResourceCount::AddLoops(int id, const StageBounds& b) {
       unrolled *= b.extent[loop];
     }
   }
+  if (b.producer && kind_ == TargetKind::kCuda) k.producers = kWarpGroup;
   // A product of 16x8x8 is 32 multiply-adds of each lane, and a handful of instructions.
   if (stage.tensor != TensorMode::kNone && kind_ == TargetKind::kCuda) {
     const int64_t depth = TensorIntrinsicOf(stage.tensor).depth();

@@ -16,6 +16,7 @@ struct KernelResources {
   int root = -1;
   int64_t blocks = 1, threads = 1;
   int64_t cluster = 1;      // blocks of a cluster that share a reduction
+  int64_t producers = 0;    // threads beside the others that ask for tensor copies (StepKind::kProducer)
   int64_t thread_sets = 1;  // sets of a block's threads that share it
   int64_t shared_bytes = 0;
   int64_t local_elements = 0;  // accumulators and other private buffers of a thread

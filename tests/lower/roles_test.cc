@@ -43,7 +43,9 @@ TEST(Roles, AWarpgroupMoreHasOneThreadThatAsks) {
   EXPECT_EQ(ToString(parts[2]->condition), "role < 256");
   EXPECT_EQ(ToString(parts[3]->condition), "256 <= role");
   Contains(parts[2], [](const StmtNode& s) {
-    if (s.kind == StmtKind::kBarrier) EXPECT_EQ(s.extent, 256) << "the producer does not come to it";
+    if (s.kind == StmtKind::kBarrier) {
+      EXPECT_EQ(s.extent, 256) << "the producer does not come to it";
+    }
     return false;
   });
   const Stmt alone = parts[3]->body[0]->body.back();

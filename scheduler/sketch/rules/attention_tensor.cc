@@ -190,7 +190,7 @@ class TensorSketch : public AttentionSketch {
     draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
     draft_.Do({StepKind::kPipeline, product, {}, {StagesParameter()}, -1, {}});
     if (copies_ == Copies::kBoxes)
-      draft_.Do({StepKind::kProducer, product, {}, {draft_.OptionParameter("producer", {0, 1}, 1)}, -1, {}});
+      draft_.Do({StepKind::kProducer, product, {}, {draft_.OptionParameter("producer", {0, 1}, 0)}, -1, {}});
     MakeScores(product, step);
   }
 
