@@ -612,8 +612,7 @@ TEST_F(CudaDeviceTest, TargetsThatAreNotHereAreRefused) {
   EXPECT_EQ(arch.message(), "target 'cuda -arch=" + target.arch + "': the GPU here (" + device_->facts().model +
                                 ") is " + device_->facts().arch +
                                 "; leave -arch out, or give -arch=" + device_->facts().arch);
-  target = CudaTarget();
-  target.arch = device_->facts().arch + "a";
+  target = Target::Parse("cuda -arch=" + device_->facts().arch + "a").value();
   EXPECT_TRUE(OpenDevice(target).ok()) << "the variant with a letter is the same device";
   target = CudaTarget();
   target.device = 99;
