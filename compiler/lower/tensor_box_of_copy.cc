@@ -12,7 +12,7 @@ bool HasTensorCopies(const Target& target) {
 
 // One run of neighbours.
 bool IsRun(const Region& region) {
-  return region.full || region.levels.size() == 0 || (region.levels.size() == 1 && region.levels[0].unit == 1);
+  return region.full || region.levels.empty() || (region.levels.size() == 1 && region.levels[0].unit == 1);
 }
 
 }  // namespace
