@@ -1,5 +1,8 @@
 #include "compiler/schedule/step.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
@@ -10,6 +13,7 @@ namespace {
 
 constexpr int kScheduleVersion = 1;
 
+// Null for numbers that are no kind: those that a schedule may have are those that have a name.
 const char* KindName(StepKind kind) {
   switch (kind) {
     case StepKind::kSplit: return "split";
@@ -41,12 +45,11 @@ const char* KindName(StepKind kind) {
     case StepKind::kRecurrence: return "recurrence";
     case StepKind::kLibrary: return "library";
   }
-  return "unknown";
+  return nullptr;
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kRecurrence)) ||
-         kind == static_cast<int>(StepKind::kLibrary);
+  return kind >= 0 && kind <= std::numeric_limits<uint8_t>::max() && KindName(static_cast<StepKind>(kind)) != nullptr;
 }
 
 }  // namespace
@@ -76,7 +79,8 @@ std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const i
 }
 
 std::string ToString(const Step& step) {
-  std::string text = absl::StrCat(KindName(step.kind), " stage ", step.stage);
+  const char* const name = KindName(step.kind);
+  std::string text = absl::StrCat(name != nullptr ? name : "unknown", " stage ", step.stage);
   if (!step.loops.empty()) absl::StrAppend(&text, " loops ", absl::StrJoin(step.loops, ","));
   if (step.target >= 0) absl::StrAppend(&text, " target ", step.target);
   if (!step.factors.empty()) {

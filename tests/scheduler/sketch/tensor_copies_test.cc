@@ -231,6 +231,20 @@ TEST(TensorCopies, AreOfferedWhereTensorsAndGpusAllowThem) {
     ADD_FAILURE() << name;
 }
 
+// Builders get schedules as bytes.
+TEST(TensorCopies, SchedulesSurviveTheWayToBuilders) {
+  const ComputeDag dag = testing::MatMulOfHalves(128, 128, 256);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
+  const Schedule schedule = space.Instantiate(testing::Decide(space, {{"producer", 1}, {"k.r2", 64}, {"stages", 3}}));
+  const absl::StatusOr<Schedule> read = ParseSchedule(SerializeSchedule(schedule));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(SerializeSchedule(*read), SerializeSchedule(schedule));
+  const auto lowered = Lower(dag, *read, kCuda, kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->kernels.back().producers, 128);
+}
+
 // One step has no pipeline.
 TEST(TensorCopies, ThreadsCopyWhatIsCopiedOnce) {
   const ComputeDag dag = testing::MatMulOfHalves(64, 64, 64);
