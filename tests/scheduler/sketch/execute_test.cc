@@ -40,7 +40,10 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
   // A candidate that does not compute the reference is a failure of the test.
   void Compare(const ComputeDag& dag, const Space& space, absl::Span<const int32_t> configuration,
                const Reference& reference) {
-    const auto lowered = Lower(dag, space.Instantiate(configuration), target_, facts_);
+    // As builders get it.
+    const absl::StatusOr<Schedule> schedule = ParseSchedule(SerializeSchedule(space.Instantiate(configuration)));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    const auto lowered = Lower(dag, *schedule, target_, facts_);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, target_);
     ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target_);

@@ -97,7 +97,10 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
     Metrics metrics;
     space.Evaluate(configuration, &metrics);
     EXPECT_TRUE(metrics.legal);
-    const auto lowered = Lower(dag, space.Instantiate(configuration), target_, facts_);
+    // As builders get it.
+    const absl::StatusOr<Schedule> schedule = ParseSchedule(SerializeSchedule(space.Instantiate(configuration)));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    const auto lowered = Lower(dag, *schedule, target_, facts_);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     Bounds bounds;
     space.skeleton().Infer(configuration, &bounds);
