@@ -9,7 +9,8 @@
 //
 //   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
 //
-// PARAMETERS has a letter a parameter: c for a constant, v for what other kernels write or read. "old" are kernels made
+// PARAMETERS has a letter a parameter: c for a constant, v for what other kernels write or read; behind a +, those of
+// the tensors that its tensor maps are of. "old" are kernels made
 // wrong on purpose: all parameters are __restrict__, so that the compiler takes what they point to as unchanging. Exit
 // status 3: no NVRTC here.
 #include <cstdio>
@@ -110,11 +111,15 @@ class Selection {
 };
 
 std::string LettersOf(const LoweredProgram& program, const KernelFunc& kernel) {
+  const auto letter = [&](int buffer) {
+    const auto role = static_cast<BufferRole>(program.buffers.at(buffer).role);
+    return role == BufferRole::kConstant || role == BufferRole::kPrepared ? 'c' : 'v';
+  };
   std::string letters;
-  for (const BufferDecl& param : kernel.params) {
-    const auto role = static_cast<BufferRole>(program.buffers.at(param.id).role);
-    letters += role == BufferRole::kConstant || role == BufferRole::kPrepared ? 'c' : 'v';
-  }
+  for (const BufferDecl& param : kernel.params) letters += letter(param.id);
+  const std::vector<MappedTensor> maps = MappedTensorsOf(kernel.body);
+  if (!maps.empty()) letters += '+';
+  for (const MappedTensor& map : maps) letters += letter(map.buffer);
   return letters;
 }
 

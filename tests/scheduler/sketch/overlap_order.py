@@ -8,16 +8,23 @@
 Which parameter an address comes from is followed through the registers along the control flow graph: each register has the set of
 parameters that its value may have been computed from, the union over all ways that lead there. What is not understood (an
 indirect jump, an address from nowhere) counts as wrong.
+
+Tensor maps are parameters themselves, of 128 bytes; copies take their addresses: that of all parameters, which stands in the constant
+bank, and a distance.
 """
 import re
 
 GLOBAL = {"LDG", "LD", "LDGSTS", "STG", "ST", "ATOM", "ATOMG", "RED", "REDG", "UBLKCP", "UBLKRED", "UBLKPF", "UTMALDG", "UTMASTG",
           "UTMAREDG", "UTMAPF", "SULD", "SUST", "SUATOM", "SURED", "TEX", "TLD", "TLD4"}
-BY_PAIRS = {"UBLKCP", "UBLKRED", "UBLKPF"}  # their addresses are pairs of registers that the listing names by the first
+BY_PAIRS = {"UBLKCP", "UBLKRED", "UBLKPF", "UTMALDG"}  # their addresses are pairs of registers that the listing names by the first
 # Write no register.
 NO_RESULT = {"STG", "ST", "STS", "STL", "RED", "REDG", "LDGSTS", "LDGDEPBAR", "DEPBAR", "BAR", "BRA", "EXIT", "ACQBULK", "PREEXIT", "NOP",
              "MEMBAR", "ERRBAR", "FENCE", "CCTL", "WARPSYNC", "BSSY", "BSYNC", "BREAK", "UBLKCP", "CALL", "RET", "YIELD", "NANOSLEEP", "STSM"}
 LOCAL = 1000  # the place of all that is spilled
+WINDOW = 0x198  # in constant bank 0: the address of the parameters
+WINDOW_BIT = 1 << 62  # of what comes from there
+MAP_BYTES, MAP_ALIGNMENT, WORD_BYTES = 128, 64, 8
+IMMEDIATE = re.compile(r"(?<![\w\[])0x[0-9a-f]+(?![\w\]])")
 
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 LABEL = re.compile(r"^([.$\w]+):\s*$")
@@ -54,7 +61,7 @@ class Instruction:
         self.unknown_bank = "cx[" in plain
         self.addresses = []
         groups = [text for desc, text in BRACKET.findall(PARAMETER.sub("", plain)) if not desc]
-        for text in (groups[-1:] if self.root == "LDGSTS" else groups) if self.is_global else []:
+        for text in (groups[-1:] if self.root in ("LDGSTS", "UTMALDG") else groups) if self.is_global else []:
             for u, number, pair in REGISTER.findall(text):
                 if number != "Z":
                     first = int(number) + (256 if u else 0)
@@ -156,6 +163,8 @@ class Origins:
         return [self.of_offset(at + 4 * k) for k in range(width)]
 
     def of_offset(self, at):
+        if WINDOW <= at < WINDOW + WORD_BYTES:
+            return WINDOW_BIT
         inside = self.kernel.base <= at < self.kernel.base + self.kernel.size
         return 1 << ((at - self.kernel.base) // 8) if inside else 0
 
@@ -201,6 +210,9 @@ class Origins:
                 bits |= word
         for r in instruction.sources:
             bits |= self.of_register(i, r)
+        distances = IMMEDIATE.findall(instruction.operands)
+        if bits & WINDOW_BIT and instruction.root in ("IADD3", "UIADD3") and len(distances) == 1:
+            return [bits & ~WINDOW_BIT | self.of_offset(self.kernel.base + int(distances[0], 16))] * width
         return [bits] * width
 
     def of_register(self, i, register):
@@ -246,8 +258,18 @@ def before_wait(kernel):
     return reached, problems
 
 
+def letters_of_words(kernel, parameters):
+    """A letter for each 8 bytes of the parameters."""
+    pointers, _, maps = parameters.partition("+")
+    end = WORD_BYTES * len(pointers)
+    gap = -(kernel.base + end) % MAP_ALIGNMENT if maps and kernel.base is not None else 0
+    return pointers + "v" * (gap // WORD_BYTES) + "".join(letter * (MAP_BYTES // WORD_BYTES) for letter in maps)
+
+
 def check_kernel(kernel, parameters):
-    """Texts of what is wrong. parameters: a letter each, c for a constant, v for what other kernels may write or read."""
+    """Texts of what is wrong. parameters: a letter each, c for a constant, v for what other kernels may write or read; behind a +, those
+    of the tensors that tensor maps are of."""
+    parameters = letters_of_words(kernel, parameters)
     if kernel.size is None or kernel.size != 8 * len(parameters):
         return ["%s: the listing has no place for %d parameters" % (kernel.name, len(parameters))]
     constants = sum(1 << i for i, letter in enumerate(parameters) if letter == "c")
@@ -257,7 +279,7 @@ def check_kernel(kernel, parameters):
         read_only = instruction.is_global and ".CONSTANT" in instruction.opcode
         if origins.before[i] is None or not instruction.is_global or not (read_only or i in early):
             continue
-        bits = origins.of_address(i)
+        bits = origins.of_address(i) & ~WINDOW_BIT
         if bits == 0 or bits & ~constants:
             names = ", ".join(str(p) for p in range(len(parameters)) if bits >> p & 1)
             what = "parameter %s" % names if names else "what is no parameter"

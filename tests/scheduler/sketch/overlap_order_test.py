@@ -130,6 +130,18 @@ class ListingTest(unittest.TestCase):
         loop = (".L_x_1:", "@P0 BRA `(.L_x_1)", "BSSY B0, `(.L_x_2)", "@P1 BRA `(.L_x_3)", "NOP", ".L_x_3:", "BSYNC B0", ".L_x_2:", "ACQBULK")
         self.assertEqual(self.problems(*self.LOADS, *loop, *self.END), [])
 
+    def test_tensor_maps_are_parameters(self):
+        # Three pointers end at 0x228, so that maps begin 0x30 behind the first, at 0x240.
+        head = HEAD.replace("0x0018", "0x0130")
+        listing = lambda *code: head + "".join("        /*%04x*/                   %s ;\n" % (16 * i, line) for i, line in enumerate(code))
+        problems = lambda *code: [text.split(": ")[-1] for text in overlap_order.check(listing(*code), "k", "vcv+cv")]
+        window = "LDC.64 R6, c[0x0][0x198]"
+        copy = lambda distance: (window, "IADD3 R2, P0, R6, %s, RZ" % distance, "IMAD.X R3, RZ, RZ, R7, P0", "R2UR UR12, R2", "R2UR UR13, R3",
+                                 "UTMALDG.2D [UR8], [UR12]")
+        self.assertEqual(problems(*copy("0x30"), "ACQBULK", *copy("0xb0"), "EXIT"), [])
+        self.assertEqual(problems(*copy("0xb0"), "ACQBULK", "EXIT"), ["uses parameter %s before the wait" % 22])
+        self.assertEqual(problems(window, "UTMALDG.2D [UR8], [UR12]", "ACQBULK", "EXIT"), ["uses what is no parameter before the wait"])
+
     def test_what_does_not_fit_is_refused(self):
         self.assertEqual(self.problems("ACQBULK", "EXIT", parameters="vc"), ["the listing has no place for 2 parameters"])
         self.assertEqual(overlap_order.check(HEAD, "other", "v"), ["the listing has no kernel other"])
