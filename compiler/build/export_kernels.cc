@@ -155,13 +155,13 @@ absl::Status Exporter::CheckProgram(const Program& program) const {
         return absl::InvalidArgumentError(absl::StrCat(
             "package '", package_.dir(), "' calls ", TitleOf(kernel.library->library()),
             ", which cannot be exported: build it for a target without -libs=", NameOf(kernel.library->library())));
-      for (const Kernel::TensorMap& map : kernel.tensor_maps)
-        if (!FitsTensorMap(program, kernel, map))
-          return Damaged(absl::StrCat("a tensor map of kernel '", kernel.name, "' does not fit its buffer"));
       if (!IsIdentifier(kernel.name)) return Damaged("a kernel has no name of C");
       for (int arg : kernel.args)
         if (arg < 0 || arg >= static_cast<int>(program.buffers.size()))
           return Damaged(absl::StrCat("kernel '", kernel.name, "' takes a buffer that its program does not have"));
+      for (const Kernel::TensorMap& map : kernel.tensor_maps)
+        if (!FitsTensorMap(program, kernel, map))
+          return Damaged(absl::StrCat("a tensor map of kernel '", kernel.name, "' does not fit its buffer"));
     }
   }
   return absl::OkStatus();

@@ -52,7 +52,7 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   };
   auto low = [&](const Expr& iteration) { return copies_.core_matrices.Finish(id, last, iteration, slots); };
   auto exists = [&](const Expr& iteration) { return nest_.analyzer.Simplify(Lt(iteration, IntImm(iterations))); };
-  const bool by_threads = copies_.tensor.LeavesCopies(p);
+  const bool by_threads = copies_.tensor.HasCopiesByThreads(p);
   auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
   auto wait = [&](int64_t unfinished) { return by_threads ? MakeWait(unfinished) : nullptr; };
 
@@ -154,7 +154,7 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
   nest_.analyzer.Bind(ahead, distance);
   nest_.analyzer.Bind(p.step, p.iterations - 1);
-  const bool by_threads = copies_.tensor.LeavesCopies(p);
+  const bool by_threads = copies_.tensor.HasCopiesByThreads(p);
   const auto commit = [&] { return by_threads ? MakeCommit() : nullptr; };
   const Stmt landed = by_threads ? MakeSeq({MakeWait(distance - 1), MakeGroupSync(GroupSync::kPublish)}) : nullptr;
   const Meeting meeting = apart ? MeetApart(p, landed) : Meeting{};

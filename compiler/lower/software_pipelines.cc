@@ -126,7 +126,7 @@ Stmt SoftwarePipelines::LoopOverSteps(const SoftwarePipeline& p, const Step& of)
   const Expr ahead = IntImm(p.slots - 1);
   const Stmt copies_if = MakeIf(Lt(p.step, IntImm(p.iterations)), CopiesOf(p, p.step, of.copies));
   const Expr iteration = Max(Sub(p.step, ahead), IntImm(0));
-  const bool by_threads = copies_.tensor.LeavesCopies(p);
+  const bool by_threads = copies_.tensor.HasCopiesByThreads(p);
   Stmt work = p.at(iteration,
                    MakeSeq({copies_.tensor.Await(p, iteration), copies_.bulk.Await(p.id, p.last, iteration, of.work)}));
   work = MakeIf(Le(ahead, p.step), MakeLet(p.use, FloorMod(Add(p.step, IntImm(1)), p.slots), work));

@@ -22,16 +22,15 @@ std::vector<int> TensorCopies::CopiesOf(const SoftwarePipeline& p) const {
   return copies;
 }
 
-bool TensorCopies::LeavesCopies(const SoftwarePipeline& p) const {
+bool TensorCopies::HasCopiesByThreads(const SoftwarePipeline& p) const {
   const std::vector<int> stages = nest_.kernel.StagesAt(p.id, p.last);
   return std::any_of(stages.begin(), stages.end(),
                      [this](int copy) { return nest_.kernel.bounds.stages[copy].slots > 1 && !Makes(copy); });
 }
 
 Expr TensorCopies::IsFirstThread(int copy) const {
-  const int target = nest_.kernel.state.stage(copy).attach_stage;
   if (nest_.buffers.leavings(copy) >= 0) return nullptr;  // the producer is one
-  const Expr thread = ThreadOf(nest_, target);
+  const Expr thread = ThreadOf(nest_, nest_.kernel.state.stage(copy).attach_stage);
   const Expr first = thread ? Eq(thread, IntImm(0)) : nullptr;
   if (nest_.kernel.split.thread_sets == 1) return first;
   const Expr of_first_set = Eq(nest_.thread_set, IntImm(0));

@@ -37,7 +37,7 @@ class TensorCopies {
   // Leaves what the producer does to NestState.
   void Produce(const SoftwarePipeline& pipeline);
   // Whether threads make other copies of the pipeline, which end at waits for groups.
-  bool LeavesCopies(const SoftwarePipeline& pipeline) const;
+  bool HasCopiesByThreads(const SoftwarePipeline& pipeline) const;
 
  private:
   // The barrier of a slot at which warps say that they have left it.

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMostDimensions = 5, kLongestBox = 256, kLongestTensor = int64_t{1} << 32,
                   kLongestStride = int64_t{1} << 40, kUnit = 16;
 
-// Of a dimension and what is inside it, or -1 where no buffer has so much.
+// From the first element of a dimension to its last one; -1: no buffer has so much.
 int64_t Reach(int64_t extent, int64_t stride) {
   return extent - 1 > (int64_t{1} << 60) / stride ? -1 : (extent - 1) * stride;
 }

@@ -155,9 +155,9 @@ double GpuEstimate::Seconds(float* f) const {
   const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) +
                         1.2 * cycles_shared + 0.36 * latency;
   const double memory = std::max(w.bytes / facts_.l2_bandwidth, w.unique / facts_.bandwidth);
-  // Where threads copy the same, kernels by hand took 1.01 to 1.08 times as long (docs/lab-notes.md, 2026-11-29).
+  // Threads that copy the same keep the kernel longer (docs/lab-notes.md, "Tensor copies, and a producer warpgroup").
   const double boxes = w.boxes ? 0.95 : 1;
-  // About as fast as without, and threads more.
+  // A producer takes threads: of two that are equal otherwise, the kernel without one comes first.
   const double producer = kernel_.producers > 0 ? 1.01 : 1;
   const double seconds =
       facts_.launch_seconds + boxes * producer * std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
