@@ -12,7 +12,7 @@ import tempfile
 import time
 
 from gpu_table import cases, table
-from gpu_table.parts import Bench, run_part
+from gpu_table.parts import Bench, Kept, run_part
 from gpu_table.programs import Baseline, Failed, Programs, find_programs
 from gpu_table.results import Results
 
@@ -33,6 +33,7 @@ def parse(words):
     parser.add_argument("--no-baselines", action="store_true", help="our side of the built-in networks and kernels only")
     parser.add_argument("--target", default="cuda", help="default: cuda")
     parser.add_argument("--records", metavar="FILE", help="add the best record of each task of networks, as `diapason records add` does")
+    parser.add_argument("--histories", metavar="FOLDER", help="keep the history of each row there, for `diapason query` and `report`")
     parser.add_argument("--programs", metavar="FOLDER", help="with diapason and task_times; default: build/bin, then bundle/bin")
     parser.add_argument("--baselines", default=ROOT / "bench" / "baselines_torch.py", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="only say how long the parts will take")
@@ -103,7 +104,8 @@ def measure(args):
     right = True
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            bench = Bench(programs, baseline, results, pathlib.Path(scratch), say, machine, build, args.records)
+            bench = Bench(programs, baseline, results, pathlib.Path(scratch), say, machine, build,
+                          Kept(args.records, args.histories))
             for part in args.parts:
                 say(part)
                 result = run_part(bench, part)

@@ -17,15 +17,31 @@ SAMPLE_MS = 20  # at least, of both sides
 
 
 @dataclass
+class Kept:
+    """What is kept of tuning beside the results."""
+    records: str | None = None  # the file that gets the networks' best records
+    histories: str | None = None  # the folder that gets each row's history
+
+
+@dataclass
 class Bench:
     programs: Programs
     baseline: Baseline
     results: Results
-    scratch: pathlib.Path  # a folder for histories, packages and models, not kept
+    scratch: pathlib.Path  # a folder for packages and models, not kept
     say: callable
     machine: dict
     build: str
-    records: str | None = None  # the file that gets the networks' best records
+    kept: Kept
+
+    def history(self, part, row):
+        """Where a row's history will be; there is none yet."""
+        folder = pathlib.Path(self.kept.histories or self.scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        history = folder / f"{part}-{row}.db"
+        if history.exists():
+            raise Failed(f"{history} exists, and rows are tuned from nothing; name another folder with --histories")
+        return history
 
 
 def run_part(bench, name):
@@ -59,11 +75,11 @@ def network_part(bench, name, result):
     model = export_model(bench, network) if network.model.endswith(".onnx") else network.model
     packages = {}
     for mode, flags in network.modes().items():
-        history = bench.scratch / f"{name}-{len(packages)}.db"
+        history = bench.history(name, len(packages))
         seconds = network.strict_seconds if flags else network.seconds
         row = result["rows"][mode] = tune(bench, model, options, history, seconds, flags)
-        if bench.records:
-            bench.programs.diapason("records", "add", history, "--out", bench.records, "--keep", 1, json_output=False)
+        if bench.kept.records:
+            bench.programs.diapason("records", "add", history, "--out", bench.kept.records, "--keep", 1, json_output=False)
         packages[mode] = bench.scratch / f"{name}-{len(packages)}"
         bench.programs.build(model, options, history, packages[mode], flags)
         run = time_package(bench, packages[mode], row, "--check")
@@ -132,7 +148,7 @@ def kernels_part(bench, name, result):
         options = [word for key, value in kernel.options.items() for word in ("--set", f"{key}={value}")]
         options += ["--dtype", kernel.dtype] if kernel.dtype != "float32" else []
         options += ["--batch", kernel.batch] if kernel.batch > 1 else []
-        history = bench.scratch / f"{name}-{len(packages)}.db"
+        history = bench.history(name, len(packages))
         row = result["rows"][label] = tune(bench, kernel.operator, options, history, cases.KERNEL_SECONDS[name],
                                              [*flags, *(cases.LEFT_OUT.get(label, []) if name == "gemm" else [])])
         packages[label] = bench.scratch / f"{name}-{len(packages)}"

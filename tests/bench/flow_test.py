@@ -147,6 +147,14 @@ class FlowTest(unittest.TestCase):
         self.assertEqual(len(kept), 1)
         self.assertRegex(kept[0], r"^diapason records add \S+/mobilenet-v2-half-0.db --out \S+/best.jsonl --keep 1$")
 
+    def test_histories_are_kept_where_asked_and_never_added_to(self):
+        status, shown = self.run_h200("gemm-int8", "--histories", self.folder / "histories")
+        self.assertEqual(0, status, shown)
+        self.assertEqual(["gemm-int8-0.db"], [path.name for path in (self.folder / "histories").iterdir()])
+        status, shown = self.run_h200("gemm-int8", "--histories", self.folder / "histories", out="again")
+        self.assertEqual(1, status)
+        self.assertIn("gemm-int8-0.db exists", shown)
+
     def test_integers_are_asked_of_both_sides(self):
         status, shown = self.run_h200("gemm-int8")
         self.assertEqual(status, 0, shown)
