@@ -19,6 +19,7 @@ from PyPI into a virtual environment under build/, which is made when it is miss
 """
 import argparse
 import concurrent.futures
+import functools
 import json
 import math
 import os
@@ -194,8 +195,15 @@ def time_session(session, feeds, seconds):
     return samples
 
 
+@functools.cache
+def can_end_early(program):
+    """Whether it can be told for how long to measure latencies one by one; older builds cannot."""
+    return "--duration" in run(program, "run", "--help")
+
+
 def time_package(program, package, processors=()):
-    done = run(program, "run", package, "--bench", "--duration", "0.1", "--repeat", "12", "--min-repeat-ms", "50", "--json", processors=processors)
+    short = ["--duration", "0.1"] if can_end_early(program) else []
+    done = run(program, "run", package, "--bench", *short, "--repeat", "12", "--min-repeat-ms", "50", "--json", processors=processors)
     report = json.loads(done)
     samples = report["throughput"]["samples_us"] if "throughput" in report else report["latency_us"]["samples"]  # of older builds
     return [us / 1e3 for us in samples]

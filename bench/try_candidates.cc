@@ -3,10 +3,11 @@
 //
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
-// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name.
-// Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4".
-// Lines that are empty or begin with # are skipped. Prints a line for each: microseconds (median), largest relative
-// error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
+// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 and batch=8 too) for it, and TASK a part of a
+// task's name. Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor
+// m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each: microseconds
+// (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu
+// and N.bin of line N.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -205,6 +206,8 @@ int main(int argc, char** argv) {
       arguments.folder = words[++i];
     else if (words[i].rfind("dtype=", 0) == 0 && diapason::DTypeFromName(words[i].substr(6)))
       arguments.options.dtype = *diapason::DTypeFromName(words[i].substr(6));
+    else if (int64_t batch = 0; words[i].rfind("batch=", 0) == 0 && absl::SimpleAtoi(words[i].substr(6), &batch))
+      arguments.options.batch = batch;
     else if (equal != std::string::npos)
       arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
     else

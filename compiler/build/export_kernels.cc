@@ -78,10 +78,12 @@ struct ExportedLaunch {
 // In the table of tensor maps.
 std::string MapRow(const Kernel::TensorMap& map) {
   const DriverTensorBox box = ForDriver(map.box, map.element_bytes);
-  return absl::StrCat("    {", map.arg, ", ", box.type, ", ", box.swizzle, ", ", box.extents.size(), ", ", box.offset,
-                      ", {", absl::StrJoin(box.extents, ", "), "}, {",
-                      box.strides.empty() ? "0" : absl::StrJoin(box.strides, ", "), "}, {",
-                      absl::StrJoin(box.box, ", "), "}},\n");
+  const auto list = [](const auto& numbers) {
+    return numbers.empty() ? std::string("{0}") : absl::StrCat("{", absl::StrJoin(numbers, ", "), "}");
+  };
+  return absl::StrCat("    {", map.arg, ", ", box.type, ", ", box.swizzle, ", ", box.extents.size(), ", ",
+                      map.box.windows.size(), ", ", box.offset, ", ", list(box.extents), ", ", list(box.strides), ", ",
+                      list(box.box), ", ", list(box.first), ", ", list(box.last), ", ", list(box.steps), "},\n");
 }
 
 // Writes down the network: where each buffer lies, and what is launched with which.
@@ -310,13 +312,15 @@ std::string Exporter::LaunchType() const {
   return text;
 }
 
-// Tensor maps (CUtensorMap), in the units and numbers of cuTensorMapEncodeTiled.
+// Tensor maps (CUtensorMap), in the units and numbers of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
 std::string Exporter::MapTable() const {
   if (maps_.empty()) return "";
   std::string text = Filled(
-      "/* Tensor maps of kernels: as cuTensorMapEncodeTiled takes them, of the argument with that number. */\n"
-      "typedef struct {\n  int argument, type, swizzle, rank;\n  long long offset; /* bytes */\n"
-      "  unsigned long long extents[5], strides[5];\n  unsigned box[5];\n} @NAME@_map;\n"
+      "/* Tensor maps of kernels: as cuTensorMapEncodeTiled takes them, of the argument with that number; where there\n"
+      " * are windows, as cuTensorMapEncodeIm2col does. */\n"
+      "typedef struct {\n  int argument, type, swizzle, rank, windows;\n  long long offset; /* bytes */\n"
+      "  unsigned long long extents[5], strides[5];\n  unsigned box[5];\n"
+      "  int first[3], last[3];\n  unsigned steps[5];\n} @NAME@_map;\n"
       "static const @NAME@_map @NAME@_maps[] = {\n");
   for (const std::string& map : maps_) text += map;
   return text + "    {0},\n};\n\n";

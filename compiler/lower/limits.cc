@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/lower/early_start.h"
+#include "compiler/schedule/tensor_of_copy.h"
 
 namespace diapason {
 namespace {
@@ -201,7 +202,7 @@ absl::Status CheckStructure(const State& state) {
       return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
     if (stage.bulk && !IsBulkCopy(state, id))
       return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
-    if (stage.tensor_copy && (!stage.core_matrices || stage.bulk || stage.op.body->kind != ExprKind::kLoad))
+    if (stage.tensor_copy && (!stage.core_matrices || stage.bulk || LoadOfCopy(stage.op) == nullptr))
       return Wrong(stage, "is made by tensor copies, and no plain copy in core matrices");
     if (stage.async_copy && !IsAsyncCopy(state, id))
       return Wrong(stage, "is copied asynchronously, and no copy into shared memory made for a block");

@@ -176,7 +176,7 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
 
 Stmt MakeTensorCopy(TensorCopy copy) {
   DIAPASON_CHECK(copy.from->kind == ExprKind::kLoad && copy.arrival->kind == ExprKind::kLoad);
-  DIAPASON_CHECK(static_cast<int64_t>(copy.coordinates.size()) == copy.box->rank());
+  DIAPASON_CHECK(copy.coordinates.size() == copy.box->extents.size() + copy.box->windows.size());
   std::vector<Expr> operands = std::move(copy.coordinates);
   operands.insert(operands.begin(), std::move(copy.arrival));
   return Make({.kind = StmtKind::kTensorCopy,
@@ -352,7 +352,7 @@ class Printer {
         std::string text = "tensor copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "]";
         for (size_t d = stmt->box->box.size(); d-- > 0;)
           text += (d + 1 == stmt->box->box.size() ? " of " : "x") + std::to_string(stmt->box->box[d]);
-        text += " from " + Text(stmt->value) + " at (";
+        text += (stmt->box->windows.empty() ? "" : " of windows") + std::string(" from ") + Text(stmt->value) + " at (";
         for (size_t d = stmt->operands.size(); d-- > 1;) text += Text(stmt->operands[d]) + (d > 1 ? ", " : ")");
         text += ", arrives at " + Text(stmt->operands[0]);
         return Line(depth, text + (stmt->condition ? ", if " + Text(stmt->condition) : ""));

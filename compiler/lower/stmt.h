@@ -252,6 +252,8 @@ struct TensorCopy {
   int buffer;
   Expr index;
   Expr arrival;  // a load of the mbarrier
+  // Of the box's first element, in order of the tensor's dimensions; of windows: the channel, where the window begins
+  // in each dimension of the image, the image, and then how far from there the element of the window is.
   std::vector<Expr> coordinates;
   Expr condition{};
 };

@@ -1,5 +1,7 @@
 #include "compiler/lower/tensor_box_of_copy.h"
 
+#include <algorithm>
+
 #include "compiler/schedule/tensor_of_copy.h"
 
 namespace diapason {
@@ -15,6 +17,36 @@ bool IsRun(const Region& region) {
   return region.full || region.levels.empty() || (region.levels.size() == 1 && region.levels[0].unit == 1);
 }
 
+// Whether runs of so many elements from where the region may begin lie each within the channels of one element of a
+// window. Regions begin at a multiple of what all their atoms are multiples of.
+bool AreWithinChannels(const Region& region, int64_t run, int64_t channels) {
+  if (channels % run != 0) return false;
+  if (region.full) return true;
+  return region.constant_min % run == 0 &&
+         std::all_of(region.outer.begin(), region.outer.end(), [&](const Term& t) { return t.coefficient % run == 0; });
+}
+
+// What one copy moves of a tensor with strides; false: hardware cannot. Dimensions of the tensor are those of the stage
+// but for those of one element.
+bool SetBox(const StageState& stage, const StageBounds& b, TensorBox* tensor) {
+  size_t at = 0;
+  for (size_t d = b.buffer.size(); d-- > 0;) {
+    const bool inner = d + 1 == b.buffer.size();
+    if (d + 2 < b.buffer.size() && b.buffer[d] != 1) return false;
+    if (stage.op.axes[d].extent == 1 && !inner) {
+      if (b.buffer[d] != 1) return false;
+      continue;
+    }
+    tensor->box[at++] = inner ? b.core_row : b.buffer[d];
+  }
+  return true;
+}
+
+bool SetBoxOfWindows(const StageBounds& b, TensorBox* tensor) {
+  tensor->box = {b.core_row, b.buffer[0]};
+  return AreWithinChannels(b.region[1], b.core_row, tensor->extents[0]);
+}
+
 }  // namespace
 
 std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy) {
@@ -25,18 +57,10 @@ std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy) {
     return std::nullopt;
   std::optional<TensorBox> tensor = TensorOfCopy(kernel.state, copy);
   if (!tensor) return std::nullopt;
-  size_t at = 0;
-  for (size_t d = b.buffer.size(); d-- > 0;) {
-    const bool inner = d + 1 == b.buffer.size();
-    if (!IsRun(b.region[d]) || (d + 2 < b.buffer.size() && b.buffer[d] != 1)) return std::nullopt;
-    if (stage.op.axes[d].extent == 1 && !inner) {
-      if (b.buffer[d] != 1) return std::nullopt;
-      continue;
-    }
-    tensor->box[at++] = inner ? b.core_row : b.buffer[d];
-  }
+  if (!std::all_of(b.region.begin(), b.region.end(), IsRun)) return std::nullopt;
+  if (!(tensor->windows.empty() ? SetBox(stage, b, &*tensor) : SetBoxOfWindows(b, &*tensor))) return std::nullopt;
   tensor->swizzle = static_cast<int>(b.core_row * BytesOf(stage.op.dtype));
-  const int from = stage.op.body->buffer;
+  const int from = LoadOfCopy(stage.op)->buffer;
   if (!IsCopyable(*tensor, BytesOf(stage.op.dtype), kernel.state.stage(from).op.elements())) return std::nullopt;
   return tensor;
 }

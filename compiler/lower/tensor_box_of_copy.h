@@ -8,8 +8,8 @@
 
 namespace diapason {
 
-// The box that one tensor copy of the stage moves: a run of core matrices (StageBounds::core_row) of all its rows.
-// Nullopt: its threads make it.
+// The box that one tensor copy of the stage moves: a run of core matrices (StageBounds::core_row) of all its rows,
+// which may be windows of images. Nullopt: its threads make it.
 std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy);
 
 // Whether a warpgroup of its own asks for the copies of a stage's pipeline (StepKind::kProducer): its products read

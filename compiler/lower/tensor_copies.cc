@@ -7,12 +7,29 @@
 #include "compiler/lower/lane_registers.h"
 #include "compiler/lower/loop_values.h"
 #include "compiler/lower/tensor_box_of_copy.h"
+#include "compiler/schedule/tensor_of_copy.h"
 
 namespace diapason {
 namespace {
 
 // Tensor copies that make one of the stage.
 int64_t BoxesOf(const StageBounds& b) { return b.buffer.back() / b.core_row; }
+
+// Where the windows from `row` on begin, and which element of them has the column.
+std::vector<Expr> CoordinatesOfWindows(const TensorBox& box, Expr row, const Expr& column) {
+  const int64_t channels = box.extents[0];
+  std::vector<Expr> coordinates = {FloorMod(column, channels)}, elements;
+  Expr element = FloorDiv(column, channels);
+  for (const WindowDim& dim : box.windows) {
+    coordinates.push_back(Add(Mul(FloorMod(row, dim.windows), IntImm(dim.step)), IntImm(dim.first)));
+    elements.push_back(Mul(FloorMod(element, dim.elements), IntImm(dim.apart)));
+    row = FloorDiv(row, dim.windows);
+    element = FloorDiv(element, dim.elements);
+  }
+  coordinates.push_back(row);
+  coordinates.insert(coordinates.end(), elements.begin(), elements.end());
+  return coordinates;
+}
 
 }  // namespace
 
@@ -48,7 +65,7 @@ Stmt TensorCopies::CopyInto(int copy) {
   const auto box = std::make_shared<const TensorBox>(*BoxOfCopy(kernel, copy));
   std::vector<Expr> coordinates;
   for (size_t d = b.buffer.size(); d-- > 0;) {
-    if (stage.op.axes[d].extent == 1 && d + 1 < b.buffer.size()) continue;
+    if (box->windows.empty() && stage.op.axes[d].extent == 1 && d + 1 < b.buffer.size()) continue;
     const Region& region = b.region[d];
     coordinates.push_back(region.full ? IntImm(0) : Add(AtomSum(nest_, region.outer, 1), IntImm(region.constant_min)));
   }
@@ -56,11 +73,12 @@ Stmt TensorCopies::CopyInto(int copy) {
   std::vector<Stmt> all;
   for (int64_t i = 0; i < BoxesOf(b); ++i) {
     coordinates[0] = Add(row, IntImm(i * b.core_row));
-    std::vector<Expr> at;
-    for (const Expr& coordinate : coordinates) at.push_back(nest_.analyzer.Simplify(coordinate));
+    std::vector<Expr> at =
+        box->windows.empty() ? coordinates : CoordinatesOfWindows(*box, coordinates[1], coordinates[0]);
+    for (Expr& coordinate : at) coordinate = nest_.analyzer.Simplify(coordinate);
     const Expr place = Add(Mul(slot, IntImm(b.slot_stride())), IntImm(i * b.core_stride()));
     all.push_back(MakeTensorCopy({.box = box,
-                                  .from = Load(stage.op.body->buffer, stage.op.dtype, {IntImm(box->offset)}),
+                                  .from = Load(LoadOfCopy(stage.op)->buffer, stage.op.dtype, {IntImm(box->offset)}),
                                   .buffer = copy,
                                   .index = nest_.analyzer.Simplify(place),
                                   .arrival = Load(nest_.buffers.arrivals(copy), DType::kInt64, {slot}),

@@ -13,8 +13,6 @@ absl::Status NoPart(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("no library call: ", why));
 }
 
-bool IsZero(const Expr& e) { return e->kind == ExprKind::kFloatImm && e->fvalue == 0; }
-
 // The range of each axis for which a conjunction of comparisons of single axes with numbers holds.
 class Box {
  public:

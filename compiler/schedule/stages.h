@@ -103,6 +103,10 @@ struct StageState {
   int axis_count() const { return static_cast<int>(op.axes.size() + op.reduce_axes.size()); }
   const Axis& axis(int i) const { return is_spatial_axis(i) ? op.axes[i] : op.reduce_axes[i - op.axes.size()]; }
   bool computes() const { return !op.placeholder && attach != Attach::kInlined; }
+  // Whether it lies in memory, with its last dimension innermost and no gaps.
+  bool is_row_major() const {
+    return (op.placeholder || attach == Attach::kRoot) && layout_factors.empty() && image_of < 0;
+  }
 };
 
 // By stage id. Ids never change; new stages take the next ones.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compiler/schedule/bounds.h"
+#include "compiler/schedule/windows_of_copy.h"
 
 namespace diapason {
 namespace {
@@ -15,18 +16,12 @@ Expr FlatPlace(const Stage& from, const Expr& load) {
   return flat;
 }
 
-bool IsRowMajor(const StageState& stage) {
-  return (stage.op.placeholder || stage.attach == StageState::Attach::kRoot) && stage.layout_factors.empty() &&
-         stage.image_of < 0;
-}
-
-}  // namespace
-
-std::optional<TensorBox> TensorOfCopy(const State& state, int copy) {
+// Nullopt: it is no tensor with strides.
+std::optional<TensorBox> PlainTensorOfCopy(const State& state, int copy) {
   const StageState& stage = state.stage(copy);
   if (stage.op.placeholder || stage.op.body->kind != ExprKind::kLoad || stage.op.reduces()) return std::nullopt;
   const StageState& from = state.stage(stage.op.body->buffer);
-  if (!IsRowMajor(from) || from.op.dtype != stage.op.dtype) return std::nullopt;
+  if (!from.is_row_major() || from.op.dtype != stage.op.dtype) return std::nullopt;
   const Access::Dim place = AffineDim(stage, FlatPlace(from.op, stage.op.body));
   if (!place.affine) return std::nullopt;
   std::vector<int64_t> strides(stage.op.axes.size(), 0);
@@ -43,6 +38,20 @@ std::optional<TensorBox> TensorOfCopy(const State& state, int copy) {
   tensor.box[0] = 16 / BytesOf(stage.op.dtype);
   if (!IsCopyable(tensor, BytesOf(stage.op.dtype), from.op.elements())) return std::nullopt;
   return tensor;
+}
+
+}  // namespace
+
+Expr LoadOfCopy(const Stage& copy) {
+  if (copy.placeholder || copy.reduces()) return nullptr;
+  const bool guarded = copy.body->kind == ExprKind::kSelect && IsZero(copy.body->args[2]);
+  const Expr& value = guarded ? copy.body->args[1] : copy.body;
+  return value->kind == ExprKind::kLoad ? value : nullptr;
+}
+
+std::optional<TensorBox> TensorOfCopy(const State& state, int copy) {
+  std::optional<TensorBox> tensor = PlainTensorOfCopy(state, copy);
+  return tensor ? tensor : WindowsOfCopy(state, copy);
 }
 
 }  // namespace diapason

@@ -1,5 +1,6 @@
 #include "compiler/tensor/expr.h"
 
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -72,6 +73,10 @@ bool IsFloatValue(const Expr& e, double value) { return IsFloatLiteral(e) && e->
 bool HasLiteral(const Expr& e, ExprKind kind) { return e->kind == kind && IsIntLiteral(e->args[1]); }
 
 }  // namespace
+
+bool IsZero(const Expr& e) {
+  return IsInt(e, 0) || (e->kind == ExprKind::kFloatImm && std::bit_cast<uint64_t>(e->fvalue) == 0);
+}
 
 Expr IntImm(int64_t value, DType dtype) {
   return std::make_shared<const ExprNode>(

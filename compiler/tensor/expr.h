@@ -89,6 +89,8 @@ Expr Call(std::string function, std::vector<Expr> args);
 Expr Load(int buffer, DType dtype, std::vector<Expr> indices);
 
 inline bool IsInt(const Expr& e, int64_t value) { return e->kind == ExprKind::kIntImm && e->value == value; }
+// Whether all its bits are 0: not of -0.0.
+bool IsZero(const Expr& e);
 // The value of an integer literal. REQUIRES: e->kind == kIntImm.
 int64_t IntValue(const Expr& e);
 

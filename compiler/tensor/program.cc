@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -14,9 +15,9 @@ namespace {
 // The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are
 // little-endian; strings and lists carry their length before them. The fields are in the order of PayloadOf.
 constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
-// 2: kernels may overlap and may be calls of libraries. 3: they may have tensor maps; programs without any are written
-// as 2, so that older runtimes read them.
-constexpr uint32_t kVersion = 3, kWithoutTensorMaps = 2;
+// 2: kernels may overlap and may be calls of libraries. 3: they may have tensor maps. 4: of windows, too. Programs are
+// written in the oldest version that has what they have, so that older runtimes read them.
+constexpr uint32_t kWithoutTensorMaps = 2, kWithoutWindows = 3, kVersion = 4;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
 
 // FNV-1a over 8 bytes at a time: a damaged file is noticed; nobody is kept from forging one.
@@ -99,20 +100,32 @@ class Reader {
   bool ok_ = true;
 };
 
+// With windows, a row for each dimension of the image follows.
 std::vector<int64_t> NumbersOf(const Kernel::TensorMap& map) {
   std::vector<int64_t> numbers = {map.arg, map.element_bytes, map.box.swizzle, map.box.offset};
-  for (const auto* list : {&map.box.extents, &map.box.strides, &map.box.box})
+  std::vector<int64_t> box = map.box.box;
+  box.resize(map.box.extents.size(), 1);
+  for (const auto* list : {&map.box.extents, &map.box.strides, &std::as_const(box)})
     numbers.insert(numbers.end(), list->begin(), list->end());
+  for (const WindowDim& dim : map.box.windows)
+    numbers.insert(numbers.end(), {dim.first, dim.windows, dim.step, dim.elements, dim.apart});
   return numbers;
 }
 
 Kernel::TensorMap TensorMapFrom(const std::vector<int64_t>& numbers, Reader& in) {
-  constexpr size_t kHead = 4, kLists = 3, kMostDimensions = 5;
+  constexpr size_t kHead = 4, kLists = 3, kMostDimensions = 5, kOfWindows = 5;
   const auto is_int = [](int64_t number) { return number >= 0 && number <= std::numeric_limits<int>::max(); };
   Kernel::TensorMap map;
-  const size_t rank = numbers.size() < kHead ? 0 : (numbers.size() - kHead) / kLists;
-  if (rank < 1 || rank > kMostDimensions || numbers.size() != kHead + kLists * rank ||
-      !std::all_of(numbers.begin(), numbers.begin() + 3, is_int)) {
+  // Each rank has two lengths, and no length belongs to two ranks.
+  size_t rank = 0;
+  bool windows = false;
+  for (size_t r = 1; r <= kMostDimensions; ++r) {
+    if (numbers.size() == kHead + kLists * r) rank = r;
+    if (r < 3 || numbers.size() != kHead + kLists * r + kOfWindows * (r - 2)) continue;
+    rank = r;
+    windows = true;
+  }
+  if (rank == 0 || !std::all_of(numbers.begin(), numbers.begin() + 3, is_int)) {
     in.Fail();
     return map;
   }
@@ -125,13 +138,20 @@ Kernel::TensorMap TensorMapFrom(const std::vector<int64_t>& numbers, Reader& in)
     list->assign(from, from + static_cast<std::ptrdiff_t>(rank));
     from += static_cast<std::ptrdiff_t>(rank);
   }
+  if (windows) map.box.box.resize(2);
+  for (; from != numbers.end(); from += kOfWindows)
+    map.box.windows.push_back(
+        {.first = from[0], .windows = from[1], .step = from[2], .elements = from[3], .apart = from[4]});
   return map;
 }
 
-bool HasTensorMaps(const Program& program) {
-  const auto has = [](const Kernel& kernel) { return !kernel.tensor_maps.empty(); };
-  return std::any_of(program.prologue.begin(), program.prologue.end(), has) ||
-         std::any_of(program.kernels.begin(), program.kernels.end(), has);
+uint32_t VersionOf(const Program& program) {
+  uint32_t version = kWithoutTensorMaps;
+  for (const auto* kernels : {&program.prologue, &program.kernels})
+    for (const Kernel& kernel : *kernels)
+      for (const Kernel::TensorMap& map : kernel.tensor_maps)
+        version = std::max(version, map.box.windows.empty() ? kWithoutWindows : kVersion);
+  return version;
 }
 
 void Write(Writer& out, const Kernel& kernel, bool with_maps) {
@@ -214,7 +234,7 @@ std::vector<Kernel> ReadKernels(Reader& in, size_t buffers, bool with_maps) {
 }
 
 std::string PayloadOf(const Program& program) {
-  const bool with_maps = HasTensorMaps(program);
+  const bool with_maps = VersionOf(program) != kWithoutTensorMaps;
   Writer out;
   out.Text(program.target.ToString());
   out.Number<uint32_t>(program.buffers.size());
@@ -281,7 +301,7 @@ bool FitsTensorMap(const Program& program, const Kernel& kernel, const Kernel::T
 std::string SerializeProgram(const Program& program) {
   const std::string payload = PayloadOf(program);
   Writer header;
-  header.Number(HasTensorMaps(program) ? kVersion : kWithoutTensorMaps);
+  header.Number(VersionOf(program));
   header.Number<uint64_t>(ChecksumOf(payload.data(), payload.size()));
   header.Number<uint64_t>(payload.size());
   return std::string(kMagic, sizeof kMagic) + header.Take() + payload;
@@ -292,9 +312,9 @@ absl::StatusOr<Program> ParseProgram(const std::string& bytes) {
     return absl::DataLossError("these bytes are no compiled program of diapason; build it again");
   Reader header(bytes.data() + sizeof kMagic, kHeaderBytes - sizeof kMagic);
   const uint32_t version = header.Number<uint32_t>();
-  if (version != kVersion && version != kWithoutTensorMaps)
+  if (version < kWithoutTensorMaps || version > kVersion)
     return absl::DataLossError("the compiled program has format version " + std::to_string(version) +
-                               ", this diapason reads versions " + std::to_string(kWithoutTensorMaps) + " and " +
+                               ", this diapason reads versions " + std::to_string(kWithoutTensorMaps) + " to " +
                                std::to_string(kVersion) + "; build it again");
   const uint64_t checksum = header.Number<uint64_t>();
   const uint64_t size = header.Number<uint64_t>();
@@ -302,7 +322,7 @@ absl::StatusOr<Program> ParseProgram(const std::string& bytes) {
   if (size != bytes.size() - kHeaderBytes || checksum != ChecksumOf(payload, size))
     return absl::DataLossError("the compiled program is damaged: its checksum does not match; build it again");
   Reader in(payload, size);
-  return ParsePayload(in, version == kVersion);
+  return ParsePayload(in, version != kWithoutTensorMaps);
 }
 
 }  // namespace diapason

@@ -7,7 +7,8 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kWarpGroup = 128;  // threads
+constexpr int64_t kWarpGroup = 128;                   // threads
+constexpr int64_t kMostSums = 128, kBesideSums = 26;  // registers of a lane for a product by warpgroups
 
 }  // namespace
 
@@ -22,6 +23,11 @@ bool WithinLimits(const KernelResources& k, const Target& target, const DeviceFa
   if (k.local_elements > 192) return false;
   const int64_t registers = k.local_elements + 24;
   if (registers * k.threads > facts.registers_per_core) return false;
+  // ptxas wants registers for the sums of one product, of 256 columns at most, where all threads have as many (C7602);
+  // only then do roles share them.
+  if (k.producers > 0 &&
+      (std::min(k.local_elements, kMostSums) + kBesideSums) * (k.threads + k.producers) > facts.registers_per_core)
+    return false;
   return k.blocks <= (int64_t{1} << 31) - 1;
 }
 

@@ -418,7 +418,8 @@ class ReferenceThread {
     DIAPASON_CHECK_MSG(!barrier->second.all_asked(), "more copies under way to one barrier than it takes");
     std::fill_n(to.begin() + first, s.box->elements(), std::nan(""));
     barrier->second.copies.emplace_back([&to, &from, first, start, box = s.box] {
-      for (int64_t i = 0; i < box->elements(); ++i) to[first + i] = ElementOfBox(*box, from, start, i);
+      const auto element = box->windows.empty() ? ElementOfBox : ElementOfWindows;
+      for (int64_t i = 0; i < box->elements(); ++i) to[first + i] = element(*box, from, start, i);
     });
     arrivals->asked.notify_all();
   }
@@ -433,6 +434,31 @@ class ReferenceThread {
       at += coordinate * box.strides[d];
     }
     return from.at(at);
+  }
+
+  // As PTX has it (Tensors, im2col mode): from window to window, at the same element of each.
+  static double ElementOfWindows(const TensorBox& box, const std::vector<double>& from,
+                                 const std::vector<int64_t>& start, int64_t number) {
+    const size_t rank = box.extents.size();
+    std::vector<int64_t> at(start.begin(), start.begin() + static_cast<std::ptrdiff_t>(rank));
+    at[0] += number % box.box[0];
+    for (int64_t moves = number / box.box[0]; moves > 0; --moves) {
+      size_t d = 1;
+      for (; d + 1 < rank; ++d) {
+        const WindowDim& dim = box.windows[d - 1];
+        at[d] += dim.step;
+        if (at[d] < dim.first + dim.windows * dim.step) break;
+        at[d] = dim.first;
+      }
+      if (d + 1 == rank) ++at[d];
+    }
+    int64_t place = box.offset;
+    for (size_t d = 0; d < rank; ++d) {
+      if (d > 0 && d + 1 < rank) at[d] += start[rank + d - 1];
+      if (at[d] < 0 || at[d] >= box.extents[d]) return 0;
+      place += at[d] * box.strides[d];
+    }
+    return from.at(place);
   }
 
   void InitArrivals(const StmtNode& s) {

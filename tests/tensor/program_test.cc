@@ -91,6 +91,30 @@ Program MappedProgram() {
   return program;
 }
 
+// And one of windows over 4 images of 3x3 pixels and 16 channels.
+Program ProgramWithWindows() {
+  Program program = MappedProgram();
+  program.kernels[1].args = {1};
+  program.kernels[1].tensor_maps = {{.arg = 0,
+                                     .element_bytes = 2,
+                                     .box = {.extents = {16, 3, 3, 4},
+                                             .strides = {1, 16, 48, 144},
+                                             .box = {16, 8},
+                                             .swizzle = 32,
+                                             .windows = {{-1, 3, 1, 3, 1}, {-2, 2, 2, 3, 2}}}}};
+  return program;
+}
+
+TEST(Program, WindowsSurviveTheWayThroughBytes) {
+  const Program program = ProgramWithWindows();
+  const absl::StatusOr<Program> back = ParseProgram(SerializeProgram(program));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->kernels[0].tensor_maps, program.kernels[0].tensor_maps);
+  EXPECT_EQ(back->kernels[1].tensor_maps, program.kernels[1].tensor_maps);
+  EXPECT_TRUE(FitsTensorMap(*back, back->kernels[1], back->kernels[1].tensor_maps[0]));
+  EXPECT_EQ(SerializeProgram(program)[8], 4);
+}
+
 TEST(Program, TensorMapsSurviveTheWayThroughBytes) {
   const Program program = MappedProgram();
   const absl::StatusOr<Program> back = ParseProgram(SerializeProgram(program));
@@ -122,7 +146,8 @@ TEST(Program, TensorMapsFitTheirBuffers) {
 }
 
 TEST(Program, CutAnywhereIsDataLoss) {
-  for (const std::string& bytes : {SerializeProgram(SomeProgram()), SerializeProgram(MappedProgram())})
+  for (const std::string& bytes :
+       {SerializeProgram(SomeProgram()), SerializeProgram(MappedProgram()), SerializeProgram(ProgramWithWindows())})
     for (size_t size = 0; size < bytes.size(); ++size)
       ASSERT_EQ(ParseProgram(bytes.substr(0, size)).status().code(), absl::StatusCode::kDataLoss) << size;
   const std::string bytes = SerializeProgram(SomeProgram());
@@ -144,9 +169,9 @@ TEST(Program, RefusalsSayWhatIsWrong) {
   EXPECT_EQ(std::string(ParseProgram("hello").status().message()),
             "these bytes are no compiled program of diapason; build it again");
   std::string newer = SerializeProgram(SomeProgram());
-  newer[8] = 4;
+  newer[8] = 5;
   EXPECT_EQ(std::string(ParseProgram(newer).status().message()),
-            "the compiled program has format version 4, this diapason reads versions 2 and 3; build it again");
+            "the compiled program has format version 5, this diapason reads versions 2 to 4; build it again");
   std::string damaged = SerializeProgram(SomeProgram());
   damaged.back() ^= 1;
   EXPECT_EQ(std::string(ParseProgram(damaged).status().message()),

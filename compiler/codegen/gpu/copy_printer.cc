@@ -1,7 +1,6 @@
 #include "compiler/codegen/gpu/copy_printer.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -9,16 +8,25 @@
 namespace diapason {
 namespace {
 
-// The function that copies a box of so many dimensions: predicated, since products by warpgroups must not meet a branch
-// (lower/group_pipelines.h).
-std::string DefineTensorCopy(int64_t rank, Helpers& helpers) {
-  const std::string dimensions = std::to_string(rank), name = "tensor_copy_" + dimensions + "d";
-  std::string parameters, places, operands;
-  for (int64_t d = 0; d < rank; ++d) {
+// The function that copies a box of so many dimensions, and of windows over some: predicated, since products by
+// warpgroups must not meet a branch (lower/group_pipelines.h).
+std::string DefineTensorCopy(const TensorBox& box, Helpers& helpers) {
+  const size_t rank = box.extents.size(), windows = box.windows.size();
+  const std::string dimensions = std::to_string(rank),
+                    name = (windows > 0 ? "windows_copy_" : "tensor_copy_") + dimensions + "d",
+                    mode = windows > 0 ? "im2col" : "tile";
+  std::string parameters, places, elements, operands;
+  for (size_t d = 0; d < rank; ++d) {
     const std::string number = std::to_string(d);
     parameters += ", int c" + number;
     places += (d > 0 ? ", %" : "%") + std::to_string(5 + d);
     operands += ", \"r\"(c" + number + ")";
+  }
+  for (size_t d = 0; d < windows; ++d) {
+    const std::string number = std::to_string(d);
+    parameters += ", int e" + number;
+    elements += (d > 0 ? ", %" : ", {%") + std::to_string(5 + rank + d) + (d + 1 == windows ? "}" : "");
+    operands += ", \"h\"((unsigned short)e" + number + ")";
   }
   helpers.DefineFunction(
       name, "static __device__ __forceinline__ void " + name +
@@ -27,8 +35,9 @@ std::string DefineTensorCopy(int64_t rank, Helpers& helpers) {
                 "  asm volatile(\"{\\n.reg .pred starts;\\nsetp.ne.b32 starts, %0, 0;\\n\"\n"
                 "               \"@starts mbarrier.arrive.expect_tx.shared::cta.b64 _, [%3], %4;\\n\"\n"
                 "               \"@starts cp.async.bulk.tensor." +
-                dimensions + "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%1], [%2, {" + places +
-                "}], [%3];\\n}\"\n"
+                dimensions + "d.shared::cluster.global." + mode + ".mbarrier::complete_tx::bytes [%1], [%2, {" +
+                places + "}], [%3]" + elements +
+                ";\\n}\"\n"
                 "               :: \"r\"(starts), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(map),\n"
                 "                  \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(bytes)" +
                 operands +
@@ -36,10 +45,6 @@ std::string DefineTensorCopy(int64_t rank, Helpers& helpers) {
                 "               : \"memory\");\n"
                 "}");
   return name;
-}
-
-bool IsZero(const Expr& e) {
-  return (e->kind == ExprKind::kFloatImm && std::bit_cast<uint64_t>(e->fvalue) == 0) || IsInt(e, 0);
 }
 
 }  // namespace
@@ -132,7 +137,7 @@ void GpuCopyPrinter::PrintTensorCopy(const StmtNode& copy) {
     return named.tensor.buffer == copy.value->buffer && *named.tensor.box == *copy.box;
   });
   DIAPASON_CHECK(map != maps_.end());
-  const std::string name = DefineTensorCopy(copy.box->rank(), helpers_);
+  const std::string name = DefineTensorCopy(*copy.box, helpers_);
   const BufferDecl& to = access_.decl(copy.buffer);
   std::string text = name + "(" + (copy.condition ? WithoutBranches(copy.condition) : "1") + ", " +
                      access_.AddressText(to.id, copy.index) + ", &" + map->name + ", &" +

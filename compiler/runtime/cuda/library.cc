@@ -30,6 +30,7 @@ OpenedCuda* OpenCuda() {
   if (!opened->problem.empty()) return opened;
   opened->library->Find("cuLaunchKernelEx", cuda.LaunchKernelEx);
   opened->library->Find("cuTensorMapEncodeTiled", cuda.TensorMapEncodeTiled);
+  opened->library->Find("cuTensorMapEncodeIm2col", cuda.TensorMapEncodeIm2col);
   opened->library->Find("cuGraphExecKernelNodeSetParams", cuda.GraphExecKernelNodeSetParams);
   opened->library->Find("cuStreamGetCaptureInfo_v2", cuda.StreamGetCaptureInfo2);
   opened->library->Find("cuStreamGetCaptureInfo_v3", cuda.StreamGetCaptureInfo3);

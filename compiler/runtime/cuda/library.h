@@ -61,12 +61,17 @@ struct CudaLibrary {
 #undef DIAPASON_DECLARE
   // Drivers of 11.8 and later; null before. Needed for clusters alone.
   CUresult(CUDAAPI* LaunchKernelEx)(const CUlaunchConfig*, CUfunction, void**, void**) = nullptr;
-  // cuTensorMapEncodeTiled of CUDA 12.0 and later; null before. Needed for tensor maps alone. The enumerations are
-  // integers here, since older headers lack them.
+  // Of CUDA 12.0 and later; null before. Needed for tensor maps alone. The enumerations are integers here, since older
+  // headers lack them.
   CUresult(CUDAAPI* TensorMapEncodeTiled)(void* map, int type, cuuint32_t rank, void* address,
                                           const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
                                           const cuuint32_t* element_strides, int interleave, int swizzle,
                                           int l2_promotion, int out_of_bounds) = nullptr;
+  CUresult(CUDAAPI* TensorMapEncodeIm2col)(void* map, int type, cuuint32_t rank, void* address,
+                                           const cuuint64_t* extents, const cuuint64_t* strides,
+                                           const int* lower_corner, const int* upper_corner, cuuint32_t channels,
+                                           cuuint32_t pixels, const cuuint32_t* element_strides, int interleave,
+                                           int swizzle, int l2_promotion, int out_of_bounds) = nullptr;
   // For Plan::Redirect alone; null where the driver lacks them. Of GetCaptureInfo the third version (CUDA 12.3) is
   // taken where there is one: the second knows nothing of the data of edges, which kernels that start early have.
   CUresult(CUDAAPI* GraphExecKernelNodeSetParams)(CUgraphExec, CUgraphNode,

@@ -55,6 +55,18 @@ TEST(KernelResources, CopiesAreOfTheBlockOrOfAThread) {
   EXPECT_EQ(local.local_bytes, local.local_elements * 4);
 }
 
+// ptxas counts with 65536 / (threads + producers) registers: 128 of a thread at 512, and 168 at 384.
+TEST(KernelResources, ProducersLeaveRegistersForAProduct) {
+  const Target cuda = Target::Parse("cuda -arch=sm_90").value();
+  const auto fits = [&](int64_t threads, int64_t producers, int64_t sums) {
+    return WithinLimits({.threads = threads, .producers = producers, .local_elements = sums}, cuda, DefaultFacts(cuda));
+  };
+  EXPECT_TRUE(fits(256, 128, 128));
+  EXPECT_TRUE(fits(384, 0, 128));
+  EXPECT_FALSE(fits(384, 128, 128));
+  EXPECT_TRUE(fits(384, 128, 96));
+}
+
 TEST(KernelResources, AMaximumThatIsCarriedAlsoKeepsHowMuchItGrew) {
   EXPECT_EQ(RowsByThreads(Memory::kShared).Count({.is_maximum = true}).shared_bytes, 2 * 32 * 32 * 4);
 }

@@ -91,6 +91,52 @@ TEST(TensorCopies, BlocksOfAClusterAskForTheirShares) {
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
 }
 
+// Windows over images: rows of tiles end inside an image, and behind the last one.
+TEST(TensorCopies, ConvolutionsReadWindows) {
+  using testing::ConvShape;
+  for (const ConvShape& shape :
+       {ConvShape{6, 7, 64, 32, 3, 1, 1, 3, DType::kFloat16}, ConvShape{9, 8, 32, 48, 3, 2, 1, 4, DType::kFloat16},
+        ConvShape{8, 8, 128, 32, 1, 2, 0, 5, DType::kFloat16},
+        ConvShape{11, 12, 32, 32, 5, 1, 2, 1, DType::kFloat16}}) {
+    const ComputeDag dag = testing::Convolution(shape);
+    const testing::Reference expected = testing::MakeReference(dag, 13);
+    const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+    for (const std::string& name :
+         shape.stride > 1 ? std::vector<std::string>{"gemm_k/wgmma.boxes"} : SketchesOf(dag, "cuda -arch=sm_90")) {
+      ASSERT_GE(task->Find(name), 0) << name;
+      const Space& space = task->space(task->Find(name));
+      for (const auto& [stages, depth, producer] : {std::tuple(2, 64, 0), {4, 32, 0}, {3, 32, 1}}) {
+        SCOPED_TRACE(absl::StrCat(name, ", ", shape.height, "x", shape.width, ", ", shape.kernel, "x", shape.kernel,
+                                  ", stages ", stages, ", depth ", depth, ", producer ", producer));
+        const auto lowered = Lower(dag,
+                                   space.Instantiate(testing::Decide(space, {{"m.groups", 1},
+                                                                             {"m.tiles", 1},
+                                                                             {"n.groups", 1},
+                                                                             {"n.tiles", 4},
+                                                                             {"k.r2", depth},
+                                                                             {"stages", stages},
+                                                                             {"producer", producer}})),
+                                   kCuda, kFacts);
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        const KernelFunc& kernel = lowered->kernels.back();
+        const std::vector<MappedTensor> maps = MappedTensorsOf(kernel.body);
+        // Steps of 64 of 32 channels are elements of two windows: threads copy them.
+        EXPECT_EQ(std::count_if(maps.begin(), maps.end(), [](const auto& map) { return !map.box->windows.empty(); }),
+                  shape.in % depth == 0 ? 1 : 0);
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+        if (maps.size() < 2) continue;
+        EXPECT_EQ(kernel.producers, producer ? 128 : 0);
+        const auto program = CompileProgram(*lowered, kCuda);
+        ASSERT_TRUE(program.ok()) << program.status();
+        EXPECT_NE(program->source.find("cp.async.bulk.tensor.4d.shared::cluster.global.im2col"), std::string::npos);
+        EXPECT_FALSE(program->serialized.back());
+        for (const Kernel::TensorMap& map : program->kernels.back().tensor_maps)
+          EXPECT_TRUE(FitsTensorMap(*program, program->kernels.back(), map));
+      }
+    }
+  }
+}
+
 // Keys and values of two heads, whose last steps end outside of them.
 TEST(TensorCopies, AttentionReadsKeysAndValues) {
   const ComputeDag dag = testing::Attention({.heads = 2,
