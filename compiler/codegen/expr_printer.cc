@@ -278,6 +278,33 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(fmaf(x, scale, -(top * scale))));\n"
      "  return y;\n"
      "}"},
+    // To within 2^-19 of itself.
+    {"coarse_sigmoid", nullptr, nullptr,
+     "{T} float coarse_sigmoid(float x) {\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x * -1.44269504f));\n"
+     "  return __fdividef(1.0f, y + 1.0f);\n"
+     "}"},
+    {"coarse_tanh_plus_1", nullptr, nullptr,
+     "{T} float coarse_tanh_plus_1(float x) {\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x * -2.88539008f));\n"
+     "  return __fdividef(2.0f, y + 1.0f);\n"
+     "}"},
+    // A polynomial for the logarithm of erfc, fitted to 4e-6 of erfc up to 4.3; behind that it falls faster than erfc,
+    // which is below 2e-9 there.
+    {"coarse_erf_plus_1", nullptr, nullptr,
+     "{T} float coarse_erf_plus_1(float x) {\n"
+     "  const float a = fabsf(x);\n"
+     "  float y = fmaf(a, -2.03126840e-5f, 4.86031658e-4f);\n"
+     "  y = fmaf(a, y, -5.22335932e-3f);\n"
+     "  y = fmaf(a, y, 3.39096928e-2f);\n"
+     "  y = fmaf(a, y, -1.52429121e-1f);\n"
+     "  y = fmaf(a, y, -9.17081935e-1f);\n"
+     "  y = fmaf(a, y, -1.62806317f);\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(a * y));\n"
+     "  return x < 0.0f ? y : 2.0f - y;\n"
+     "}"},
     // Tensor cores read the upper 19 bits of factors alone, which makes a high part of any float32; the low part,
     // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
     {"low_part", nullptr, nullptr,
@@ -725,10 +752,28 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
     return Parenthesized(
         Text(from->args[0], kProductLevel) + " * (1.0f / " + Text(from->args[1], kProductLevel + 1) + ")",
         kProductLevel, precedence);
+  if (coarse) return CoarseText(from, precedence);
   if (ValueType(e.dtype) == ValueType(from->dtype)) return Text(from, precedence);
   // A number outside of a byte's range wraps, as in the interpreter; converted directly, it saturates on some devices.
   const bool wraps = (e.dtype == DType::kInt8 || e.dtype == DType::kUint8) && IsFloat(from->dtype);
   return Parenthesized("(" + ValueType(e.dtype) + ")" + (wraps ? "(int)" : "") + Atom(from), kUnaryLevel, precedence);
+}
+
+// Functions of which a product is rounded to 16 bits: their errors stay as small a part of it.
+std::string ExprPrinter::CoarseText(const Expr& expr, int precedence) {
+  const ExprNode& e = *expr;
+  if (e.kind == ExprKind::kMul)
+    return Parenthesized(CoarseText(e.args[0], kProductLevel) + " * " + CoarseText(e.args[1], kProductLevel + 1),
+                         kProductLevel, precedence);
+  if (e.kind == ExprKind::kCall && e.name == "sigmoid")
+    return helpers_.Use("coarse_sigmoid") + "(" + Text(e.args[0]) + ")";
+  if (e.kind == ExprKind::kAdd && e.args[0]->kind == ExprKind::kCall && e.args[1]->kind == ExprKind::kFloatImm &&
+      e.args[1]->fvalue == 1) {
+    const std::string& function = e.args[0]->name;
+    if (function == "tanh" || function == "erf")
+      return helpers_.Use("coarse_" + function + "_plus_1") + "(" + Text(e.args[0]->args[0]) + ")";
+  }
+  return Text(expr, precedence);
 }
 
 std::string ExprPrinter::ExtremumText(const ExprNode& e) {

@@ -103,6 +103,7 @@ class ExprPrinter {
   std::string InfixText(const ExprNode& e, const char* op, int level, int precedence, bool right_associates);
   std::string DivisionText(const ExprNode& e, int precedence);
   std::string CastText(const ExprNode& e, int precedence);
+  std::string CoarseText(const Expr& expr, int precedence);
   std::string CallText(const ExprNode& e);
   std::string ExtremumText(const ExprNode& e);
   bool FitsInt32(const Expr& e);

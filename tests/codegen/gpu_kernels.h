@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "tests/codegen/kernels.h"
 
 namespace diapason::testing {
@@ -109,6 +110,12 @@ inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,
       BlockLoop(b, 8, ThreadLoop(t, 32, Vectorize(l, lanes, MakeStore(1, at, value(at, l))))), 8, 32);
 }
 
+// Activations of a number as they are written in networks: functions in a product.
+inline Expr Activation(const std::string& function, const Expr& x) {
+  const Expr called = Call(function, {x});
+  return function == "sigmoid" ? Mul(x, called) : Mul(Mul(x, F(0.5)), Add(called, F(1)));
+}
+
 inline std::vector<KernelFunc> AllGpuKernels() {
   std::vector<KernelFunc> all = {
       SharedGemm(50, 32), SharedGemm(64, 8),  SharedGemm(50, 32, DType::kFloat16), SharedGemm(50, 32, DType::kBfloat16),
@@ -134,6 +141,11 @@ inline std::vector<KernelFunc> AllGpuKernels() {
                              {.from = dtype}));
     all.push_back(LanesOnGpu(std::string("narrow_") + NameOf(dtype), 4,
                              [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); }, {.to = dtype}));
+    for (const char* function : {"sigmoid", "tanh", "erf"})
+      all.push_back(LanesOnGpu(
+          absl::StrCat("narrow_", function, "_", NameOf(dtype)), 4,
+          [=](const Expr& at, const Expr&) { return Cast(dtype, Activation(function, Mul(At(0, at), F(2)))); },
+          {.to = dtype}));
   }
   for (DType dtype : {DType::kInt8, DType::kUint8})
     all.push_back(LanesOnGpu(std::string("outside_") + NameOf(dtype), 4,

@@ -1,6 +1,11 @@
 #include "compiler/codegen/gpu_printer.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "compiler/codegen/codegen.h"
 #include "gtest/gtest.h"
@@ -191,6 +196,56 @@ TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {
   EXPECT_NE(source.find("extern __shared__ __align__(128) unsigned char shared_memory[];"), std::string::npos);
   EXPECT_NE(source.find("float* const tile = (float*)(shared_memory + 0);"), std::string::npos);
   EXPECT_NE(SourceOf(large, Dialect::kOpenCl).find("__local float tile[12416]"), std::string::npos);
+}
+
+KernelFunc Activations(const std::string& function, DType dtype, bool in_product = true) {
+  return LanesOnGpu("activation", 4,
+                    [&](const Expr& at, const Expr&) {
+                      const Expr value = in_product ? Activation(function, At(0, at))
+                                                    : Add(At(0, at), Activation(function, At(0, at)));
+                      return dtype == DType::kFloat32 ? value : Cast(dtype, value);
+                    },
+                    {.to = dtype});
+}
+
+// Errors stay as small a part of a product, but not of a sum.
+TEST(GpuPrinter, FunctionsInProductsThatAreRoundedTo16BitsAreCoarse) {
+  for (const auto& [function, coarse] :
+       {std::pair("sigmoid", "coarse_sigmoid("), {"tanh", "coarse_tanh_plus_1("}, {"erf", "coarse_erf_plus_1("}}) {
+    const std::string precise = std::string(function) + "f(";
+    for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+      EXPECT_NE(SourceOf(Activations(function, dtype), Dialect::kCuda).find(coarse), std::string::npos) << function;
+      EXPECT_EQ(SourceOf(Activations(function, dtype), Dialect::kOpenCl).find(coarse), std::string::npos) << function;
+      const std::string sum = SourceOf(Activations(function, dtype, false), Dialect::kCuda);
+      EXPECT_EQ(sum.find(coarse), std::string::npos) << function;
+      EXPECT_NE(sum.find(precise), std::string::npos) << function;
+    }
+    EXPECT_EQ(SourceOf(Activations(function, DType::kFloat32), Dialect::kCuda).find(coarse), std::string::npos);
+  }
+}
+
+// The polynomial as it is printed, evaluated here.
+TEST(GpuPrinter, TheCoarseErrorFunctionIsNear) {
+  const std::string source = SourceOf(Activations("erf", DType::kFloat16), Dialect::kCuda);
+  std::string body = source.substr(source.find("float coarse_erf_plus_1(float x)"));
+  body = body.substr(0, body.find("}"));
+  std::vector<float> coefficients;
+  const std::regex number(R"(-?\d\.\d{8}(e-\d+)?f)");
+  for (std::sregex_iterator at(body.begin(), body.end(), number), end; at != end; ++at)
+    coefficients.push_back(std::strtof(at->str().c_str(), nullptr));
+  ASSERT_EQ(coefficients.size(), 7u) << body;
+  const auto plus_1 = [&](float x) {
+    const float a = std::fabs(x);
+    float y = coefficients[0];
+    for (size_t i = 1; i < coefficients.size(); ++i) y = std::fma(a, y, coefficients[i]);
+    const float other = std::exp2(a * y);
+    return x < 0 ? other : 2 - other;
+  };
+  for (float x = -4.25f; x < 4.25f; x += 0x1p-10f)
+    ASSERT_NEAR(plus_1(x) / std::erfc(static_cast<double>(-x)), 1, 8e-6) << x;
+  for (float x : {-5.f, -8.f, -30.f, -1e4f, -3e38f, -INFINITY}) EXPECT_LT(plus_1(x), 1e-9f) << x;
+  for (float x : {5.f, 30.f, 3e38f, INFINITY}) EXPECT_EQ(plus_1(x), 2) << x;
+  EXPECT_TRUE(std::isnan(plus_1(NAN)));
 }
 
 TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {
