@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr int kFloorShare = 3;
 // Picks of a round that may differ from each other in one parameter only.
 constexpr int kNeighbours = 3;
+// A sample that the estimate takes for so much slower than the fastest candidate is not drawn: a kernel of seconds
+// holds up the device and teaches nothing of fast ones.
+constexpr double kFarOff = 256;
 
 bool DifferInMore(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_most) {
   int differences = 0;
@@ -152,9 +156,12 @@ void RoundSelector::TakeHopeful(size_t places) {
 }
 
 void RoundSelector::TakeRandom(size_t places) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i : open_) least = std::min(least, population_.analytic_seconds(i));
   std::vector<int> samples;
   for (int i : open_)
-    if (i < origins_.end_first_generation && !IsTaken(i)) samples.push_back(i);
+    if (i < origins_.end_first_generation && !IsTaken(i) && population_.analytic_seconds(i) <= kFarOff * least)
+      samples.push_back(i);
   Random random = round_.Stream(0, uint64_t{1} << 40);
   while (taken_.size() < places && !samples.empty()) {
     const auto at = random.Below(static_cast<uint32_t>(samples.size()));

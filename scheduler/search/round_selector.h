@@ -57,7 +57,7 @@ class RoundSelector {
   // leads does not get all trials before others had as many as their distance is worth. (Optimism in the face of
   // uncertainty: Lai and Robbins 1985; UCB1, Auer et al. 2002.) Leaves crowded ones out.
   void TakeHopeful(size_t places);
-  // Samples drawn at random.
+  // Samples drawn at random, without hopelessly slow ones.
   void TakeRandom(size_t places);
 
   const SearchRound& round_;

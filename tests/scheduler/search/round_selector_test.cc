@@ -128,5 +128,18 @@ TEST_F(RoundSelectorTest, RandomPlacesGoToTheFirstGeneration) {
   EXPECT_EQ(Select(8), selected) << "the same round draws the same";
 }
 
+// Kernels of seconds hold up the device.
+TEST_F(RoundSelectorTest, NothingIsDrawnThatIsHopelesslySlow) {
+  const std::unique_ptr<TaskSpace> spaces = search_tests::SpacesOf({{"a", 6}, {"slow", 6, 8, 1.0}});
+  const SearchRound round(*spaces, options_, 5, 1);
+  Population population(spaces.get());
+  for (int i = 0; i < 8; ++i) population.Append(i % 2, std::vector<int32_t>{1, 1, 1 << (i / 2), 1, 1, 1});
+  round.Evaluate(0, 0, &population);
+  options_.epsilon = 1;
+  origins_.end_first_generation = origins_.begin_mutants = 8;
+  EXPECT_THAT(RoundSelector(round, population, origins_, proposals_).Select(4), UnorderedElementsAre(0, 2, 4, 6));
+  EXPECT_EQ(RoundSelector(round, population, origins_, proposals_).Select(8).size(), 8u) << "if nothing else is left";
+}
+
 }  // namespace
 }  // namespace diapason
