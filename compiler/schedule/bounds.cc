@@ -1,8 +1,11 @@
 #include "compiler/schedule/bounds.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 #include "base/check.h"
+#include "compiler/schedule/tensor_of_copy.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -107,6 +110,7 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
   position_.resize(n);
   outermost_.resize(n);
   thread_sets_.resize(n);
+  channels_.resize(n);
   root_.assign(n, -1);
   for (int id : state_.topological()) {
     const StageState& stage = state_.stage(id);
@@ -123,6 +127,9 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
       for (int piece : loop.pieces) first = std::min(first, outermost_[id][piece]);
     }
     if (!stage.computes()) continue;
+    if (stage.tensor_copy)
+      if (const std::optional<TensorBox> tensor = TensorOfCopy(state_, id); tensor && !tensor->windows.empty())
+        channels_[id] = tensor->extents[0];
     for (int loop : stage.order)
       if (stage.loops[loop].annotation == Annotation::kThreadSet && stage.attach == StageState::Attach::kAt)
         thread_sets_[stage.attach_stage] = stage.loops[loop].factor;
@@ -398,7 +405,9 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
       if (stage.core_matrices)
-        WidenCoreMatrices(16 / BytesOf(stage.op.dtype), stage.core_width.Eval(configuration), &b);
+        // A run of windows lies within the channels of one element. A greatest common divisor with 0 is the number.
+        WidenCoreMatrices(16 / BytesOf(stage.op.dtype),
+                          std::gcd(static_cast<int64_t>(stage.core_width.Eval(configuration)), channels_[id]), &b);
       if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, configuration, *all);
     } else {
       for (size_t d = 0; d < b.buffer.size(); ++d) {

@@ -122,6 +122,7 @@ class Skeleton {
   State state_;
   std::vector<std::vector<Access>> accesses_;
   std::vector<Factor> thread_sets_;  // by stage: of the threads of a reduction that is computed in it
+  std::vector<int64_t> channels_;    // by stage: of the windows that tensor copies read for it; 0: none
   std::vector<std::vector<int>> position_;
   // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and
   // split again.
