@@ -41,8 +41,10 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
       !rows_shared && !intrinsic.parts &&
       nest_.kernel.bounds.stages[id].extent[stage.tensor_k] >= 2 * intrinsic.depth();  // as many sets of registers
   const bool produced = HasProducer(nest_.kernel, id);
-  const bool flying = once && slots > (produced ? 1 : 2) && (rows_shared || in_turns);
-  const int64_t distance = produced ? 1 : slots - (flying ? 2 : 1);  // a producer keeps its own
+  const bool whole = FillsSlotsOnce(p) && !produced;
+  const bool flying = once && ((slots > (produced ? 1 : 2) && (rows_shared || in_turns)) || (whole && rows_shared));
+  // A producer keeps its own.
+  const int64_t distance = produced ? 1 : whole ? iterations : slots - (flying ? 2 : 1);
   const Expr ahead = MakeVar("ahead");
   nest_.analyzer.Bind(ahead, distance);
   nest_.analyzer.Bind(step, iterations);
@@ -58,7 +60,10 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
 
   const Stmt first = MakeSeq(
       {copies_.tensor.Init(p), MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), commit()}), 1)});
-  std::vector<Stmt> body{MakeBarrier(), copies_.tensor.Await(p, step)};
+  // Where nothing is copied over, and threads copy nothing, steps meet nowhere: a barrier shows that those where copies
+  // arrive are initialised.
+  const bool apart = whole && !by_threads;
+  std::vector<Stmt> body{apart ? nullptr : MakeBarrier(), copies_.tensor.Await(p, step)};
   ++nest_.serial_depth;
   handover_.iteration = step;
   handover_.defer = once ? GroupHandover::Defer::kEnd : GroupHandover::Defer::kNothing;
@@ -84,21 +89,26 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
     return MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1);
   }
   const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
-  const Stmt start_copies = MakeSeq({MakeIf(exists(later), copies(later)), commit()});
+  const Stmt start_copies = MakeSeq({whole ? nullptr : MakeIf(exists(later), copies(later)), commit()});
+  const Stmt begin = MakeSeq({first, apart ? MakeBarrier() : wait(distance - 1), low(IntImm(0))});
   if (flying) {
-    const Stmt copies_if = StoresIf(exists(later), copies(later));
-    body.insert(body.end(), {copies_if, commit(), wait(slots - 3), low(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq(
-        {first, wait(slots - 3), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+    const Stmt copies_if = whole ? nullptr : StoresIf(exists(later), copies(later));
+    body.insert(body.end(), {copies_if, commit(), wait(distance - 1), low(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({begin, MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
   }
-  if (slots > 2) {
-    body.insert(body.end(), {wait(slots - 3), MakeIf(exists(next), low(next)), start_copies});
+  if (slots > 2 || whole) {
+    body.insert(body.end(), {wait(distance - 2), MakeIf(exists(next), low(next)), start_copies});
   } else {
     body.insert(body.end(), {start_copies, wait(0), MakeIf(exists(next), low(next))});
   }
   body.push_back(sums ? in_use(sums) : nullptr);
-  return MakeSeq(
-      {first, wait(slots - 2), low(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+  return MakeSeq({begin, MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+}
+
+bool GroupPipelines::FillsSlotsOnce(const SoftwarePipeline& p) { return p.slots >= p.iterations; }
+
+bool GroupPipelines::IsWhole(const SoftwarePipeline& p) const {
+  return FillsSlotsOnce(p) && !copies_.tensor.HasCopiesByThreads(p);
 }
 
 GroupPipelines::Meeting GroupPipelines::MeetApart(const SoftwarePipeline& p, const Stmt& landed) {
@@ -149,8 +159,8 @@ Stmt GroupPipelines::EmitCarriedAndProduced(const SoftwarePipeline& p, const std
 
 Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& carried) {
   if (HasProducer(nest_.kernel, p.id)) return EmitCarriedAndProduced(p, carried.made);
-  const bool apart = p.slots > 3;
-  const int64_t distance = p.slots - (apart ? 3 : 2);
+  const bool whole = IsWhole(p), apart = !whole && p.slots > 3;
+  const int64_t distance = whole ? p.iterations : p.slots - (apart ? 3 : 2);
   const Expr ahead = MakeVar("ahead"), now = Add(p.step, IntImm(1));
   nest_.analyzer.Bind(ahead, distance);
   nest_.analyzer.Bind(p.step, p.iterations - 1);
@@ -160,6 +170,7 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   const Meeting meeting = apart ? MeetApart(p, landed) : Meeting{};
   const auto copies = [&](const Expr& iteration) {
     const Expr exists = nest_.analyzer.Simplify(Lt(iteration, IntImm(p.iterations)));
+    if (IsInt(exists, 0)) return Stmt();
     return MakeSeq({MakeIf(exists, carried.copies(iteration)), commit()});
   };
   const auto in_use = [&](const Expr& iteration, Stmt part) {
@@ -178,8 +189,11 @@ Stmt GroupPipelines::EmitCarried(const SoftwarePipeline& p, const CarriedStep& c
   const Stmt products = std::exchange(handover_.products, nullptr), end = std::exchange(handover_.end, nullptr);
   const Stmt next = EmitMade(carried.made, in_use(p.step, products), meeting.arrive);
   --nest_.serial_depth;
-  const Stmt loop = MakeSeq({apart ? meeting.await : together(now), copies(Add(now, IntImm(distance))),
-                             copies_.tensor.Await(p, now), in_use(now, MakeSeq({next, end, rows}))});
+  const Stmt loop = MakeSeq({whole   ? nullptr
+                             : apart ? meeting.await
+                                     : together(now),
+                             copies(Add(now, IntImm(distance))), copies_.tensor.Await(p, now),
+                             in_use(now, MakeSeq({next, end, rows}))});
   return MakeSeq({meeting.init, copies_.tensor.Init(p), MakeFor(ForKind::kSerial, ahead, distance, copies(ahead), 1),
                   together(IntImm(0)), copies(IntImm(distance)), copies_.tensor.Await(p, IntImm(0)),
                   in_use(IntImm(0), MakeSeq({first, rows})),

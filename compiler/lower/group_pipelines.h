@@ -26,6 +26,9 @@ class GroupPipelines {
   // products along k or more, and there are more than two slots, the products of iteration t - 1 may be under way still
   // when those of t start: the copies that start then are of iteration t + slots - 2, into the slot of t - 2. Nothing
   // branches between the start of products and their wait: ptxas would make them wait for each other (C7514).
+  //
+  // With as many slots as steps all copies start at once, and if tensor copies make them all, no step meets at a
+  // barrier of the block.
   Stmt Emit(const SoftwarePipeline& pipeline);
 
   // A pipeline whose loop carries reductions (StepKind::kCarry), with more than two slots: the products of a step, by
@@ -36,14 +39,20 @@ class GroupPipelines {
   // With more than three slots the warpgroups need not begin a step together, so that one computes while the products
   // of another are made: a thread arrives at a barrier once its first products of a step are done and its copies for
   // the next one are there, and waits at the beginning of that for the others to have arrived. They may then still read
-  // what the step before the last one has left, so copies are started slots - 3 iterations ahead.
+  // what the step before the last one has left, so copies are started slots - 3 iterations ahead. As above, if tensor
+  // copies make all and there are as many slots as steps (IsWhole; two are enough then), they start at once, and
+  // nothing is waited for but them.
   struct CarriedStep {
     std::function<Stmt(const Expr& iteration)> copies;  // that come ahead
     std::vector<int> made;                              // the other stages of a step, in turn
   };
   Stmt EmitCarried(const SoftwarePipeline& pipeline, const CarriedStep& carried);
 
+  // Whether tensor copies make all copies of the pipeline, each into a slot of its own.
+  bool IsWhole(const SoftwarePipeline& pipeline) const;
+
  private:
+  static bool FillsSlotsOnce(const SoftwarePipeline& pipeline);
   // A step with a producer: no warpgroup waits for another, and a slot is free once all have left it, so that two are
   // enough.
   Stmt EmitCarriedAndProduced(const SoftwarePipeline& pipeline, const std::vector<int>& made);

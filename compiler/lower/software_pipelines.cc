@@ -112,7 +112,8 @@ Stmt SoftwarePipelines::EmitCarriedSteps(const SoftwarePipeline& p) {
       ahead.push_back(emitter_.EmitStage(child));
   }
   const Stmt copies = MakeSeq(std::move(ahead));
-  if (nest_.kernel.OnWarpgroups(p.id) && p.slots > (HasProducer(nest_.kernel, p.id) ? 1 : 2) && p.iterations > 1)
+  const bool two_are_enough = HasProducer(nest_.kernel, p.id) || groups_.IsWhole(p);
+  if (nest_.kernel.OnWarpgroups(p.id) && p.slots > (two_are_enough ? 1 : 2) && p.iterations > 1)
     return groups_.EmitCarried(
         p, {.copies = [&](const Expr& iteration) { return CopiesOf(p, iteration, copies); }, .made = made_in_turn});
   ++nest_.serial_depth;
