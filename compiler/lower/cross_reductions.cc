@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/guards.h"
-#include "compiler/lower/lane_registers.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {

@@ -5,12 +5,12 @@
 #include <variant>
 
 #include "base/check.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {
 
 constexpr int64_t kLongestUnrolled = 8;
-constexpr double kWarp = 32, kWarpGroup = 128;
 
 class Counter {
  public:
@@ -64,8 +64,8 @@ void Counter::Write(int buffer, double elements) {
 // Each lane of the warp or warpgroup gets here, and does its share.
 void Counter::Product(const StmtNode& stmt, double times) {
   const auto depth = static_cast<double>(TensorIntrinsicOf(stmt.tensor).depth());
-  const double flops = stmt.kind == StmtKind::kMma ? 2 * 16 * 8 * depth / kWarp
-                                                   : 2 * 64 * static_cast<double>(stmt.extent) * depth / kWarpGroup;
+  const double flops = stmt.kind == StmtKind::kMma ? 2 * 16 * 8 * depth / kLanesOfWarp
+                                                   : 2 * 64 * static_cast<double>(stmt.extent) * depth / kLanesOfGroup;
   flops_ += times * flops;
   products_ += times * flops;
   tensor_ = stmt.tensor;

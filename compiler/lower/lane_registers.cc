@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/loop_values.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 

@@ -9,8 +9,6 @@
 
 namespace diapason {
 
-inline constexpr int64_t kLanesOfWarp = 32;
-
 // Where elements of such stages are, and the shuffles that bring those of other lanes. All lanes of a warp take part in
 // a shuffle, so it comes in front of the statement that needs its result.
 class LaneRegisters {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "compiler/lower/lane_registers.h"
 #include "compiler/schedule/region.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {

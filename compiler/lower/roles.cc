@@ -4,10 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/tensor/tensor_intrinsic.h"
+
 namespace diapason {
 namespace {
 
-constexpr int64_t kGroup = 128;  // threads of a warpgroup
 constexpr int64_t kRegisters = 65536, kUnit = 8, kMostOfThread = 255, kMostSet = 240;
 
 // Registers of a thread, in units, where so many threads share those of a multiprocessor.
@@ -19,8 +20,8 @@ struct Registers {
 
 // The fewest for the producer's warpgroup that are enough for a loop of copies, and what the others then have.
 Registers Share(int64_t threads) {
-  const int64_t each = EvenShare(threads + kGroup), few = threads > 2 * kGroup ? 32 : 24;
-  const int64_t rest = (each * (threads + kGroup) - few * kGroup) / threads / kUnit * kUnit;
+  const int64_t each = EvenShare(threads + kLanesOfGroup), few = threads > 2 * kLanesOfGroup ? 32 : 24;
+  const int64_t rest = (each * (threads + kLanesOfGroup) - few * kLanesOfGroup) / threads / kUnit * kUnit;
   const int64_t others = std::min(kMostSet, rest);
   return others > each && few < each ? Registers{few, others} : Registers{};
 }
@@ -64,7 +65,7 @@ class RoleSplitter {
     const Stmt producer =
         MakeSeq({Set(registers_.producer, false), MakeIf(Eq(thread, IntImm(threads_)), kernel_.producer)});
     Stmt all = MakeFor(
-        ForKind::kThreadX, thread, threads_ + kGroup,
+        ForKind::kThreadX, thread, threads_ + kLanesOfGroup,
         MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
                  MakeIf(Lt(thread, IntImm(threads_)), others), MakeIf(Le(IntImm(threads_), thread), producer)}));
     for (auto decl = shared.rbegin(); decl != shared.rend(); ++decl) all = MakeAlloc(*decl, all);
@@ -85,8 +86,8 @@ KernelFunc WithRoles(KernelFunc kernel) {
   if (kernel.producer == nullptr) return kernel;
   kernel.body = RoleSplitter(kernel).Split(kernel.body);
   kernel.producer = kernel.before_roles = nullptr;
-  kernel.threads += kGroup;
-  kernel.producers = kGroup;
+  kernel.threads += kLanesOfGroup;
+  kernel.producers = kLanesOfGroup;
   return kernel;
 }
 

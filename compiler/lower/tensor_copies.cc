@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "compiler/lower/lane_registers.h"
 #include "compiler/lower/loop_values.h"
 #include "compiler/lower/tensor_box_of_copy.h"
 #include "compiler/schedule/tensor_of_copy.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {

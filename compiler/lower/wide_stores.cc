@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/lower/lane_registers.h"
 #include "compiler/tensor/simplify.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {

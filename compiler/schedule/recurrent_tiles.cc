@@ -6,11 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/region.h"
 #include "compiler/tensor/device_facts.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 namespace {
 
-constexpr int64_t kBanks = 32, kWarp = 32;
+constexpr int64_t kBanks = 32;
 constexpr int64_t kOtherRegisters = 40;  // of addresses and loops
 constexpr int64_t kRegistersOfBlock = 65536, kRegistersOfThread = 255;
 constexpr int64_t kStackBytes = 512 << 10;  // of a core
@@ -60,7 +61,7 @@ int64_t RecurrentSchedule::UnitsOfBlock(const RecurrentTiles& tiles) const {
 }
 
 int64_t RecurrentSchedule::Threads(const RecurrentTiles& tiles) const {
-  return CeilDiv(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kWarp) * kWarp;
+  return CeilDiv(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kLanesOfWarp) * kLanesOfWarp;
 }
 
 int64_t RecurrentSchedule::WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const {
@@ -130,7 +131,8 @@ absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target&
   }
   const int64_t clusters = target.kind == TargetKind::kCuda ? std::max(1, facts.max_cluster) : 1;
   if (tiles.cluster > clusters) return limit("blocks of a cluster", tiles.cluster, clusters);
-  if (tiles.lanes > kWarp || kWarp % tiles.lanes != 0) return limit("lanes of a warp", tiles.lanes, kWarp);
+  if (tiles.lanes > kLanesOfWarp || kLanesOfWarp % tiles.lanes != 0)
+    return limit("lanes of a warp", tiles.lanes, kLanesOfWarp);
   if (const int64_t threads = Threads(tiles); threads > facts.max_threads_per_block)
     return limit("threads", threads, facts.max_threads_per_block);
   if (const int64_t bytes = SharedBytes(tiles, target); bytes > facts.max_shared_bytes)

@@ -113,13 +113,13 @@ std::vector<int64_t> NumbersOf(const Kernel::TensorMap& map) {
 }
 
 Kernel::TensorMap TensorMapFrom(const std::vector<int64_t>& numbers, Reader& in) {
-  constexpr size_t kHead = 4, kLists = 3, kMostDimensions = 5, kOfWindows = 5;
+  constexpr size_t kHead = 4, kLists = 3, kOfWindows = 5;
   const auto is_int = [](int64_t number) { return number >= 0 && number <= std::numeric_limits<int>::max(); };
   Kernel::TensorMap map;
   // Each rank has two lengths, and no length belongs to two ranks.
   size_t rank = 0;
   bool windows = false;
-  for (size_t r = 1; r <= kMostDimensions; ++r) {
+  for (size_t r = 1; r <= TensorBox::kMostDimensions; ++r) {
     if (numbers.size() == kHead + kLists * r) rank = r;
     if (r < 3 || numbers.size() != kHead + kLists * r + kOfWindows * (r - 2)) continue;
     rank = r;

@@ -6,8 +6,8 @@ namespace diapason {
 namespace {
 
 // Of CUtensorMap (CUDA driver API, cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col).
-constexpr int64_t kMostDimensions = 5, kLongestBox = 256, kLongestTensor = int64_t{1} << 32,
-                  kLongestStride = int64_t{1} << 40, kUnit = 16, kMostWindows = 1024, kLongestStep = 8;
+constexpr int64_t kLongestBox = 256, kLongestTensor = int64_t{1} << 32, kLongestStride = int64_t{1} << 40, kUnit = 16,
+                  kMostWindows = 1024, kLongestStep = 8;
 
 // From the first element of a dimension to its last one; -1: no buffer has so much.
 int64_t Reach(int64_t extent, int64_t stride) {
@@ -45,12 +45,6 @@ int64_t TensorBox::elements() const {
   return product;
 }
 
-int64_t TensorBox::end() const {
-  int64_t last = offset;
-  for (size_t d = 0; d < extents.size(); ++d) last += (extents[d] - 1) * strides[d];
-  return last + 1;
-}
-
 DriverTensorBox ForDriver(const TensorBox& box, int element_bytes) {
   // CU_TENSOR_MAP_DATA_TYPE_UINT8, _UINT16, _UINT32 and _UINT64; CU_TENSOR_MAP_SWIZZLE_NONE, _32B, _64B and _128B.
   DriverTensorBox made;
@@ -74,7 +68,7 @@ DriverTensorBox ForDriver(const TensorBox& box, int element_bytes) {
 
 bool IsCopyable(const TensorBox& box, int64_t element_bytes, int64_t buffer_elements) {
   const size_t rank = box.extents.size();
-  if (rank < 1 || rank > kMostDimensions || box.strides.size() != rank) return false;
+  if (rank < 1 || rank > TensorBox::kMostDimensions || box.strides.size() != rank) return false;
   if (box.windows.empty() && box.box.size() != rank) return false;
   if (box.offset < 0 || box.offset > buffer_elements || box.offset * element_bytes % kUnit != 0) return false;
   int64_t left = buffer_elements - 1 - box.offset;

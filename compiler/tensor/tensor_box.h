@@ -2,6 +2,7 @@
 // kernel's tensor maps are made of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct WindowDim {
 
 // Dimensions are in order from the innermost; numbers are elements.
 struct TensorBox {
+  static constexpr size_t kMostDimensions = 5;
+
   int64_t offset = 0;            // of the tensor's first element in its buffer
   std::vector<int64_t> extents;  // of the tensor; outside of them a copy reads zeros
   std::vector<int64_t> strides;  // of the tensor; the innermost is 1
@@ -32,7 +35,6 @@ struct TensorBox {
 
   int64_t rank() const { return static_cast<int64_t>(extents.size()); }
   int64_t elements() const;  // of the box
-  int64_t end() const;       // the element behind the tensor's last one
 };
 
 // Whether hardware can copy such boxes of elements of so many bytes, out of a buffer of so many elements. Total: the

@@ -10,6 +10,9 @@
 
 namespace diapason {
 
+// Threads of a warp, and of a warpgroup of four.
+inline constexpr int64_t kLanesOfWarp = 32, kLanesOfGroup = 4 * kLanesOfWarp;
+
 // How products are made on tensor cores. The numbers are stored in records: never renumber, never change what one
 // means.
 enum class TensorMode : uint8_t {

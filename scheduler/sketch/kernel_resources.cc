@@ -7,7 +7,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kWarpGroup = 128;                   // threads
 constexpr int64_t kMostSums = 128, kBesideSums = 26;  // registers of a lane for a product by warpgroups
 
 }  // namespace
@@ -57,7 +56,7 @@ void ResourceCount::AddLoops(int id, const StageBounds& b) {
       unrolled *= b.extent[loop];
     }
   }
-  if (b.producer && kind_ == TargetKind::kCuda) k.producers = kWarpGroup;
+  if (b.producer && kind_ == TargetKind::kCuda) k.producers = kLanesOfGroup;
   // A product of 16x8x8 is 32 multiply-adds of each lane, and a handful of instructions.
   if (stage.tensor != TensorMode::kNone && kind_ == TargetKind::kCuda) {
     const int64_t depth = TensorIntrinsicOf(stage.tensor).depth();
