@@ -81,7 +81,9 @@ def network_part(bench, name, result):
         if bench.kept.records:
             bench.programs.diapason("records", "add", history, "--out", bench.kept.records, "--keep", 1, json_output=False)
         packages[mode] = bench.scratch / f"{name}-{len(packages)}"
-        bench.programs.build(model, options, history, packages[mode], flags)
+        refine = 0 if flags else network.refine
+        bench.programs.build(model, options, history, packages[mode], flags, refine)
+        row["refined_seconds"] = refine
         run = time_package(bench, packages[mode], row, "--check")
         row["check"] = run["check"]
         row |= {key: run[key] for key in ("tasks_us", "estimated_us") if key in run}

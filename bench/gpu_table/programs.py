@@ -33,9 +33,9 @@ class Programs:
         return self.diapason("tune", model, *options, "--target", self._target, "--history", history, "--seconds", seconds,
                              *flags, "--json", timeout=seconds + 180)
 
-    def build(self, model, options, history, out, flags):
-        """Unchecked where that can be said: `run --check` follows."""
-        unchecked = ["--no-check"] if self.knows("build", "--no-check") else []
+    def build(self, model, options, history, out, flags, refine=0):
+        """Unchecked where that can be said, since `run --check` follows. With seconds of `refine`, records are chosen in the whole network, which is checked."""
+        unchecked = ["--refine", refine] if refine else ["--no-check"] if self.knows("build", "--no-check") else []
         return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, *flags,
                              *unchecked, "--json")
 

@@ -78,7 +78,7 @@ def measured_row(part, label, row, result):
     ours = statistics.median(row["samples_us"])
     baseline, variant = baseline_us(part, label, result)
     notes = [f"PyTorch {variant}" if variant else "", row.get("schedule", ""), f"{row['trials_per_s']:.0f} trials/s"]
-    return Row(title_of(part, label), f"{row['tuned_seconds']:g} s", microseconds(ours), microseconds(baseline) if baseline else "",
+    return Row(title_of(part, label), f"{row['tuned_seconds'] + row.get('refined_seconds', 0):g} s", microseconds(ours), microseconds(baseline) if baseline else "",
                f"{ours / baseline:.3f}" if baseline else "", per_cent(row.get("tasks_us"), ours), per_cent(row.get("estimated_us"), ours),
                ", ".join(note for note in notes if note))
 
