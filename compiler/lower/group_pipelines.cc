@@ -1,7 +1,9 @@
 #include "compiler/lower/group_pipelines.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "compiler/lower/loop_values.h"
 #include "compiler/lower/tensor_box_of_copy.h"
@@ -105,7 +107,12 @@ Stmt GroupPipelines::Emit(const SoftwarePipeline& p) {
   return MakeSeq({begin, MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
 }
 
-bool GroupPipelines::FillsSlotsOnce(const SoftwarePipeline& p) { return p.slots >= p.iterations; }
+bool GroupPipelines::FillsSlotsOnce(const SoftwarePipeline& p) const {
+  const std::vector<int> copies = nest_.kernel.StagesAt(p.id, p.last);
+  return p.slots >= p.iterations && std::all_of(copies.begin(), copies.end(), [this](int copy) {
+           return nest_.kernel.bounds.stages[copy].slots == 1 || nest_.kernel.RunsOnce(copy);
+         });
+}
 
 bool GroupPipelines::IsWhole(const SoftwarePipeline& p) const {
   return FillsSlotsOnce(p) && !copies_.tensor.HasCopiesByThreads(p);

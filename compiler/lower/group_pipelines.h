@@ -27,8 +27,8 @@ class GroupPipelines {
   // when those of t start: the copies that start then are of iteration t + slots - 2, into the slot of t - 2. Nothing
   // branches between the start of products and their wait: ptxas would make them wait for each other (C7514).
   //
-  // With as many slots as steps all copies start at once, and if tensor copies make them all, no step meets at a
-  // barrier of the block.
+  // With as many slots as steps all copies of a pipeline that runs once start at once, and if tensor copies make them
+  // all, no step meets at a barrier of the block.
   Stmt Emit(const SoftwarePipeline& pipeline);
 
   // A pipeline whose loop carries reductions (StepKind::kCarry), with more than two slots: the products of a step, by
@@ -52,7 +52,8 @@ class GroupPipelines {
   bool IsWhole(const SoftwarePipeline& pipeline) const;
 
  private:
-  static bool FillsSlotsOnce(const SoftwarePipeline& pipeline);
+  // Whether the pipeline runs once, with a slot for each step.
+  bool FillsSlotsOnce(const SoftwarePipeline& pipeline) const;
   // A step with a producer: no warpgroup waits for another, and a slot is free once all have left it, so that two are
   // enough.
   Stmt EmitCarriedAndProduced(const SoftwarePipeline& pipeline, const std::vector<int>& made);

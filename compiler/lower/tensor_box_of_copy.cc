@@ -53,7 +53,7 @@ std::optional<TensorBox> BoxOfCopy(const KernelContext& kernel, int copy) {
   const StageState& stage = kernel.state.stage(copy);
   const StageBounds& b = kernel.bounds.stages[copy];
   if (!IsMadeByTensorCopies(stage, b) || !HasTensorCopies(kernel.target) || kernel.state.has_low_parts(copy) ||
-      kernel.state.is_rounded_in_place(copy))
+      kernel.state.is_rounded_in_place(copy) || !kernel.RunsOnce(copy))
     return std::nullopt;
   std::optional<TensorBox> tensor = TensorOfCopy(kernel.state, copy);
   if (!tensor) return std::nullopt;
@@ -74,7 +74,7 @@ bool HasProducer(const KernelContext& kernel, int id) {
     if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id ||
         kernel.bounds.stages[copy].slots == 1)
       continue;
-    if (stage.bulk || !BoxOfCopy(kernel, copy) || !kernel.RunsOnce(copy)) return false;
+    if (stage.bulk || !BoxOfCopy(kernel, copy)) return false;
     any = true;
   }
   return any;

@@ -131,7 +131,7 @@ TEST_F(RoundSelectorTest, RandomPlacesGoToTheFirstGeneration) {
 // Kernels of seconds hold up the device.
 TEST_F(RoundSelectorTest, NothingIsDrawnThatIsHopelesslySlow) {
   const std::unique_ptr<TaskSpace> spaces = search_tests::SpacesOf({{"a", 6}, {"slow", 6, 8, 1.0}});
-  const SearchRound round(*spaces, options_, 5, 1);
+  const SearchRound round{*spaces, options_, 5, 1};
   Population population(spaces.get());
   for (int i = 0; i < 8; ++i) population.Append(i % 2, std::vector<int32_t>{1, 1, 1 << (i / 2), 1, 1, 1});
   round.Evaluate(0, 0, &population);
