@@ -26,7 +26,8 @@ std::vector<Expr> CoordinatesOfWindows(const TensorBox& box, Expr row, const Exp
     row = FloorDiv(row, dim.windows);
     element = FloorDiv(element, dim.elements);
   }
-  coordinates.push_back(row);
+  // What is left of a column behind the last one leads out of the images: zeros arrive.
+  coordinates.push_back(Add(row, Mul(element, IntImm(box.extents.back()))));
   coordinates.insert(coordinates.end(), elements.begin(), elements.end());
   return coordinates;
 }
