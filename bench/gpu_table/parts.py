@@ -1,7 +1,7 @@
 """The parts of the table: each tunes for a fixed time, builds, checks and times our side before and after the baseline's, once.
 
-A part's document has rows by mode or kernel (tuned_seconds, trials_per_s, samples_us, check, and of networks tasks_us,
-estimated_us and against_torch) and baseline; all have part, when, build, machine, finished, and failed when a program failed.
+A part's document has rows by mode or kernel (tuned_seconds, trials_per_s, samples_us, check, and of networks refined_seconds,
+tasks_us, estimated_us and against_torch) and baseline; all have part, when, build, machine, finished, and failed when a program failed.
 """
 import pathlib
 import time

@@ -34,10 +34,15 @@ class Programs:
                              *flags, "--json", timeout=seconds + 180)
 
     def build(self, model, options, history, out, flags, refine=0):
-        """Unchecked where that can be said, since `run --check` follows. With seconds of `refine`, records are chosen in the whole network, which is checked."""
-        unchecked = ["--refine", refine] if refine else ["--no-check"] if self.knows("build", "--no-check") else []
+        """Unchecked where that can be said, since `run --check` follows; with `refine` seconds, records are chosen in the whole
+        network, which is checked for that."""
+        check = []
+        if refine:
+            check = ["--refine", refine]
+        elif self.knows("build", "--no-check"):
+            check = ["--no-check"]
         return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, *flags,
-                             *unchecked, "--json")
+                             *check, "--json")
 
     def run(self, package, *flags):
         return self.diapason("run", package, *flags, "--json")
