@@ -1,5 +1,6 @@
 // How well the times of tasks measured alone tell what a network takes: each task of a package, warm (the same
-// constants again and again) and as the workers measure it, against the package from end to end, all in turns.
+// constants again and again) and as the workers measure it (cold constants; kernels that start early behind one that
+// writes their inputs), against the package from end to end, all in turns.
 //
 //   task_times PACKAGE [ROUNDS] [--json]    default: 5 rounds; prints medians, with --json the samples of each round
 #include <algorithm>
@@ -12,9 +13,11 @@
 #include "base/check.h"
 #include "base/median.h"
 #include "compiler/build/package.h"
+#include "compiler/codegen/compile.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
+#include "worker/process/in_place.h"
 
 namespace diapason {
 namespace {
@@ -41,6 +44,7 @@ struct PackageTimes {
 // Medians of each round.
 absl::StatusOr<PackageTimes> Measure(PackageRunner& runner, int rounds) {
   PackageTimes times;
+  ASSIGN_OR_RETURN(const std::unique_ptr<InPlace> in_place, InPlace::Create(runner.device(), CompileSource));
   times.tasks.resize(runner.manifest().tasks.size());
   for (size_t t = 0; t < times.tasks.size(); ++t) {
     ASSIGN_OR_RETURN(times.tasks[t].executable, Prepare(runner.device(), runner.package(), static_cast<int>(t)));
@@ -56,6 +60,10 @@ absl::StatusOr<PackageTimes> Measure(PackageRunner& runner, int rounds) {
     for (TaskTimes& task : times.tasks) {
       for (bool cold : {false, true}) {
         options.cold = cold;
+        options.before.clear();
+        if (cold && StartsEarly(task.executable->program())) {
+          ASSIGN_OR_RETURN(options.before, in_place->Rewrite(*task.executable));
+        }
         ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*task.executable, options));
         (cold ? task.cold : task.warm).push_back(MedianSeconds(timing));
       }
@@ -71,7 +79,7 @@ void PrintText(const std::vector<PackageTask>& tasks, const PackageTimes& times)
     const double w = Median(times.tasks[t].warm), c = Median(times.tasks[t].cold);
     warm += tasks[t].weight * w;
     cold += tasks[t].weight * c;
-    std::printf("%10.1f %10.1f  %-44s %.40s\n", w * 1e6, c * 1e6, tasks[t].name.c_str(), tasks[t].schedule.c_str());
+    std::printf("%10.2f %10.2f  %-44s %.40s\n", w * 1e6, c * 1e6, tasks[t].name.c_str(), tasks[t].schedule.c_str());
   }
   const double end = Median(times.whole);
   std::printf("end to end %.1f us; sum of tasks warm %.1f us (%+.1f%%), cold %.1f us (%+.1f%%)\n", end * 1e6,

@@ -6,8 +6,8 @@
 // NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 and batch=8 too) for it, and TASK a part of a
 // task's name. Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor
 // m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each: microseconds
-// (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu
-// and N.bin of line N.
+// (median, measured as workers do), largest relative error, shared bytes, registers, spilled bytes, the analytic
+// estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "bench/evaluate.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
 #include "compiler/codegen/reference.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
@@ -32,6 +33,7 @@
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/compare.h"
 #include "scheduler/space.h"
+#include "worker/process/in_place.h"
 
 namespace diapason {
 namespace {
@@ -112,7 +114,7 @@ std::map<int, Array> Inputs(const ComputeDag& dag) {
 }
 
 absl::Status Measure(Device& device, const ComputeDag& dag, const std::map<int, Array>& inputs, const Array& expected,
-                     const Line& line) {
+                     InPlace& in_place, const Line& line) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program, inputs));
   ASSIGN_OR_RETURN(const Array got, RunForOutput(device, *executable, dag));
   double largest = 1e-30, error = 0;
@@ -122,6 +124,9 @@ absl::Status Measure(Device& device, const ComputeDag& dag, const std::map<int, 
   }
   TimingOptions options;
   options.repeat = 5;
+  if (StartsEarly(line.program)) {
+    ASSIGN_OR_RETURN(options.before, in_place.Rewrite(*executable));
+  }
   ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
   std::printf("%9.3f us  error %.1e ", MedianSeconds(timing) * 1e6, error / largest);
   return absl::OkStatus();
@@ -155,7 +160,9 @@ absl::Status Run(const Arguments& arguments) {
 
   std::map<int, Array> inputs;
   Array expected;
+  std::unique_ptr<InPlace> in_place;
   if (device.ok()) {
+    ASSIGN_OR_RETURN(in_place, InPlace::Create(**device, CompileSource));
     inputs = Inputs(task->dag);
     ASSIGN_OR_RETURN(const Program program, CompileReference(task->dag, target));
     ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, inputs));
@@ -165,7 +172,7 @@ absl::Status Run(const Arguments& arguments) {
     std::printf("%3zu ", i);
     std::string problem = lines[i].problem;
     if (problem.empty() && device.ok())
-      problem = std::string(Measure(**device, task->dag, inputs, expected, lines[i]).message());
+      problem = std::string(Measure(**device, task->dag, inputs, expected, *in_place, lines[i]).message());
     const Program& program = lines[i].program;
     for (size_t k = 0; k < program.kernels.size(); ++k) {
       const Kernel& kernel = program.kernels[k];

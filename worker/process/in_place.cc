@@ -74,7 +74,7 @@ constexpr char kCuda[] = R"(typedef long long int64;
 )";
 constexpr char kCudaStart[] = R"(
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
   for (const long long start = clock64(); clock64() - start < numbers[0];) {}
 )";
@@ -224,7 +224,13 @@ absl::StatusOr<std::vector<Launch>> InPlace::Rewrite(const Executable& executabl
   for (int input : executable.BuffersOf(BufferRole::kInput))
     slots.push_back({executable.buffer(input), executable.buffer(input)});
   if (slots.empty()) return std::vector<Launch>{};
-  return Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots);
+  ASSIGN_OR_RETURN(std::vector<Launch> launches, Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots));
+  if (target_.kind != TargetKind::kCuda) return launches;
+  for (Launch& launch : launches) {
+    launch.kernel.overlap = true;
+    launch.kernel.grid[0] = std::max<int64_t>(1, device_.facts().num_cores);
+  }
+  return launches;
 }
 
 // One comparison: inputs as they are (set 0) and turned (set 1), and what the program makes of both.

@@ -27,8 +27,10 @@ class InPlace {
   // Errors: those of the compiler, and Device::Load.
   static absl::StatusOr<std::unique_ptr<InPlace>> Create(Device& device, const SourceCompiler& compile);
 
-  // Launches that write each input of the executable with what it holds, for timing: kernels behind them may start
-  // early. They refer to memory of this object until the next call. Errors: those of Device::Allocate.
+  // Launches that write each input of the executable with what it holds, for timing, and start and let start early as
+  // kernels of a network do: blocks of them are on every multiprocessor, whose memory is divided as for other kernels
+  // that start early (Kernel::large_cache). They refer to memory of this object until the next call. Errors: those of
+  // Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
 
   // Compares the program's outputs with those that it has when each of its kernels starts after the one before has

@@ -80,6 +80,11 @@ absl::Status CudaLaunchPreparer::Allow(const std::vector<PreparedLaunch>& launch
       RETURN_IF_ERROR(cuda_.ToStatus(
           cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
           absl::StrCat("allowing a cluster of ", prepared.kernel.cluster, " blocks for kernel '", name, "'")));
+    if (prepared.kernel.overlap && !prepared.kernel.large_cache)
+      RETURN_IF_ERROR(
+          cuda_.ToStatus(cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+                         absl::StrCat("preferring shared memory to cache for kernel '", name, "'")));
     const PreparedLaunch*& known = largest[prepared.function];
     if (known == nullptr || known->dynamic_shared < prepared.dynamic_shared) known = &prepared;
   }

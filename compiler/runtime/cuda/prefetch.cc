@@ -65,8 +65,12 @@ absl::Status CudaPrefetcher::Load() {
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleLoadDataEx(&module, KernelText().c_str(), 0, nullptr, nullptr),
                                  "loading the kernel that fetches memory ahead"));
   module_ = std::make_unique<CudaModule>(cuda_, context_, module);
-  return cuda_.ToStatus(cuda_.ModuleGetFunction(&function_, module, kName),
-                        "finding the kernel that fetches memory ahead");
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleGetFunction(&function_, module, kName),
+                                 "finding the kernel that fetches memory ahead"));
+  // As kernels that start early (Kernel::large_cache), beside which it runs.
+  return cuda_.ToStatus(cuda_.FuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                               CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+                        "preferring shared memory to cache for the kernel that fetches memory ahead");
 }
 
 absl::StatusOr<std::vector<PrefetchLaunch>> CudaPrefetcher::Prepare(const std::vector<Launch>& launches,

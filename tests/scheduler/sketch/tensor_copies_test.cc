@@ -2,6 +2,8 @@
 // threads copy instead.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -135,6 +137,34 @@ TEST(TensorCopies, ConvolutionsReadWindows) {
   }
 }
 
+// The last step is half as deep as its boxes: an infinity that arrived behind the last column would be no number there.
+TEST(TensorCopies, NothingArrivesBehindTheLastColumnOfWindows) {
+  const ComputeDag dag = testing::Convolution({9, 8, 32, 48, 3, 2, 1, 4, DType::kFloat16});
+  testing::Reference expected = testing::MakeReference(dag, 13);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
+  const auto lowered = Lower(dag,
+                             space.Instantiate(testing::Decide(space, {{"m.groups", 1},
+                                                                       {"m.tiles", 1},
+                                                                       {"n.groups", 1},
+                                                                       {"n.tiles", 4},
+                                                                       {"k.r2", 64},
+                                                                       {"stages", 2},
+                                                                       {"producer", 0}})),
+                             kCuda, kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  Array& images = expected.inputs.at(dag.inputs()[0]);
+  ASSERT_EQ(images.shape, (std::vector<int64_t>{4, 9, 8, 32}));
+  const int64_t at = ((1 * 9 + 3) * 8 + 3) * 32;  // where a window begins
+  images.set(at, std::numeric_limits<double>::infinity());
+  int infinities = 0;
+  for (const double value : testing::RunNest(*lowered, expected)) {
+    ASSERT_FALSE(std::isnan(value));
+    infinities += std::isinf(value) ? 1 : 0;
+  }
+  EXPECT_GT(infinities, 0);
+}
+
 // Keys and values of two heads, whose last steps end outside of them.
 TEST(TensorCopies, AttentionReadsKeysAndValues) {
   const ComputeDag dag = testing::Attention({.heads = 2,
@@ -241,7 +271,7 @@ TEST(TensorCopies, ProducersStandBesideTheOthers) {
   const testing::Reference expected = testing::MakeReference(dag, 12);
   const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
   const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
-  for (int overlap : {0, 1, 2}) {
+  for (int overlap : {0, 1, 2, 3}) {
     const auto lowered = Lower(dag,
                                space.Instantiate(testing::Decide(space, {{"m.groups", 2},
                                                                          {"n.groups", 1},
@@ -261,6 +291,8 @@ TEST(TensorCopies, ProducersStandBesideTheOthers) {
     const auto program = CompileProgram(*lowered, kCuda);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->kernels.back().block[0], 256 + 128);
+    EXPECT_EQ(program->kernels.back().overlap, overlap != 0);
+    EXPECT_EQ(program->kernels.back().large_cache, overlap == 3);
     EXPECT_FALSE(program->serialized.back());
   }
 }

@@ -59,7 +59,9 @@ class PlayingDevice : public Device {
         hasty_(hasty),
         kind_(kind),
         facts_(device_->facts()) {
-    if (kind == TargetKind::kCuda) facts_.arch = "sm_90";
+    if (kind != TargetKind::kCuda) return;
+    facts_.arch = "sm_90";
+    facts_.num_cores = 132;
   }
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return kind_; }
@@ -258,6 +260,24 @@ TEST_F(InPlaceTest, RewritingLeavesInputsAsTheyAre) {
   ASSERT_TRUE(device_->MakePlan(launches).value()->Run().ok());
   EXPECT_EQ(Contents(0), first);
   EXPECT_EQ(Contents(1), second);
+}
+
+// On a GPU the launches that are timed with a program are as those of a network: they start early, on all
+// multiprocessors.
+TEST_F(InPlaceTest, RewritingStandsInForAKernelOfANetwork) {
+  Prepare(HastyProgram({{kIn, 1000}, {kOut, 1000}}, ""), false);
+  for (const TargetKind kind : {TargetKind::kCpu, TargetKind::kCuda}) {
+    PlayingDevice device(false, kind);
+    const bool cuda = kind == TargetKind::kCuda;  // which loads anything
+    const SourceCompiler nothing = [](Program&, double) { return absl::OkStatus(); };
+    const auto in_place = InPlace::Create(device, cuda ? nothing : SourceCompiler(&CompileSource));
+    ASSERT_TRUE(in_place.ok()) << in_place.status();
+    const std::vector<Launch> launches = (*in_place)->Rewrite(*executable_).value();
+    ASSERT_EQ(launches.size(), 1u);
+    EXPECT_EQ(launches[0].kernel.overlap, cuda);
+    EXPECT_FALSE(launches[0].kernel.large_cache);
+    EXPECT_EQ(launches[0].kernel.grid[0], cuda ? device.facts().num_cores : 64);
+  }
 }
 
 // A job as a runner gets it.
