@@ -266,7 +266,7 @@ std::string Exporter::LaunchTable(const std::string& what, const std::vector<Exp
       const int64_t dynamic = kernel.shared_bytes > kMaxStaticSharedBytes ? kernel.shared_bytes : 0;
       absl::StrAppend(&text, "    {", task, ", ", Quoted(kernel.name), ", ", launch.task, ", {",
                       absl::StrJoin(kernel.grid, ", "), "}, {", absl::StrJoin(kernel.block, ", "), "}, ", dynamic, ", ",
-                      kernel.cluster, ", ", kernel.overlap ? 1 : 0, ", ", kernel.large_cache ? 1 : 0);
+                      kernel.cluster, ", ", kernel.overlap ? 1 : 0);
     } else {
       absl::StrAppend(&text, "    {", task, ", ", Symbol(launch.task, kernel), ", ", kernel.grid[0]);
     }
@@ -293,7 +293,6 @@ std::string Exporter::LaunchType() const {
         "  unsigned grid[3], block[3];\n  unsigned dynamic_shared; /* bytes */\n"
         "  int cluster; /* blocks of a cluster along x */\n"
         "  int early; /* may start before the launch in front of it has ended, for which it waits itself */\n"
-        "  int large_cache; /* the driver chooses the size of the L1 cache also of a kernel that starts early */\n"
         "  int arguments, first; /* so many of @NAME@_arguments, from there on */\n"
         "  int maps, first_map; /* so many of @NAME@_maps, which follow the arguments */\n} @NAME@_launch;\n\n");
     text += MapTable();

@@ -45,7 +45,6 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, cons
   kernel.block[0] = gpu ? func.threads : 1;
   kernel.cluster = target.kind == TargetKind::kCuda ? static_cast<int>(func.cluster) : 1;
   kernel.overlap = func.overlap;
-  kernel.large_cache = func.large_cache;
   kernel.shared_bytes = gpu && func.library == nullptr ? SharedBytesOf(func) : 0;
   return kernel;
 }

@@ -128,8 +128,7 @@ Stmt WithEarlyStart(const KernelFunc& kernel, EarlyStart start) {
     leaves.push_back(leaf);
     return leaf;
   });
-  const bool at_once = start == EarlyStart::kAtOnce || start == EarlyStart::kAtOnceWithCache;
-  const size_t end = at_once ? 0 : EndOfSums(kernel, leaves);
+  const size_t end = start == EarlyStart::kAtOnce ? 0 : EndOfSums(kernel, leaves);
   if (end == 0) return MakeSeq({MakeLaunchDependents(), body});
   size_t seen = 0;
   return MapLeaves(body, [&](const Stmt& leaf) {

@@ -9,11 +9,9 @@ namespace diapason {
 // When a kernel starts, and where it lets the next one start, whose blocks then take what multiprocessors have left:
 // the values of the parameter "overlap" (StepKind::kOverlap).
 enum class EarlyStart : uint8_t {
-  kNever = 0,            // behind the kernel in front; the next one may start when the sums are complete
-  kAtOnce = 1,           // early; the next one may start as soon as all blocks run
-  kBehindSums = 2,       // early; the next one may start when the sums are complete: what is left is to write them
-  kAtOnceWithCache = 3,  // as kAtOnce, with a large L1 cache (Kernel::large_cache): kernels in front and behind with
-                         // another division of the memory have no block on the same multiprocessor meanwhile
+  kNever = 0,       // behind the kernel in front; the next one may start when the sums are complete
+  kAtOnce = 1,      // early; the next one may start as soon as all blocks run
+  kBehindSums = 2,  // early; the next one may start when the sums are complete: what is left is to write them
 };
 
 // The kernel's body for that:

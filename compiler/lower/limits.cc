@@ -40,7 +40,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kBulkCopy: return {1, kMaxSlots};
     case StepKind::kRecurrence: return {0, kMostRecurrent};
     case StepKind::kProducer: return {0, 1};
-    case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kAtOnceWithCache)};
+    case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kBehindSums)};
     default: return {INT32_MIN, INT32_MAX};
   }
 }

@@ -88,7 +88,6 @@ void StartKernelEarly(const State& state, KernelFunc* kernel) {
   if (!state.has_overlap()) return;
   const auto start = static_cast<EarlyStart>(state.overlap().Eval({}));
   kernel->overlap = start != EarlyStart::kNever;
-  kernel->large_cache = start == EarlyStart::kAtOnceWithCache;
   kernel->body = WithEarlyStart(*kernel, start);
 }
 

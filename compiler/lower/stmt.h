@@ -294,7 +294,6 @@ struct KernelFunc {
   // Codegen makes every thread wait for the previous kernel before its first access to a parameter that is not
   // constant.
   bool overlap = false;
-  bool large_cache = false;  // as Kernel::large_cache (compiler/tensor/program.h)
   // If not null, the kernel is a library call instead of loops: `body` is null, and `params` are the call's operands in
   // order.
   std::shared_ptr<const LibraryCall> library;

@@ -18,9 +18,6 @@ constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
 // 2: kernels may overlap and may be calls of libraries. 3: they may have tensor maps. 4: of windows, too. Programs are
 // written in the oldest version that has what they have, so that older runtimes read them.
 constexpr uint32_t kWithoutTensorMaps = 2, kWithoutWindows = 3, kVersion = 4;
-// How a kernel starts, in a byte that is 0 where it does so behind the one in front. Runtimes before the second value
-// take it for the first.
-constexpr uint8_t kEarly = 1, kEarlyWithCache = 2;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
 
 // FNV-1a over 8 bytes at a time: a damaged file is noticed; nobody is kept from forging one.
@@ -164,7 +161,7 @@ void Write(Writer& out, const Kernel& kernel, bool with_maps) {
   for (int64_t extent : kernel.block) out.Number(extent);
   out.Number(kernel.shared_bytes);
   out.Number(kernel.cluster);
-  out.Number<uint8_t>(kernel.overlap ? (kernel.large_cache ? kEarlyWithCache : kEarly) : 0);
+  out.Number<uint8_t>(kernel.overlap);
   out.Numbers(kernel.library != nullptr ? kernel.library->ToNumbers() : std::vector<int64_t>{});
   if (!with_maps) return;
   out.Number<uint32_t>(kernel.tensor_maps.size());
@@ -179,10 +176,7 @@ Kernel ReadKernel(Reader& in, size_t buffers, bool with_maps) {
   for (int64_t& extent : kernel.block) extent = in.Number<int64_t>();
   kernel.shared_bytes = in.Number<int64_t>();
   kernel.cluster = in.Number<int>();
-  const auto start = in.Number<uint8_t>();
-  if (start > kEarlyWithCache) in.Fail();
-  kernel.overlap = start != 0;
-  kernel.large_cache = start == kEarlyWithCache;
+  kernel.overlap = in.Number<uint8_t>() != 0;
   if (const std::vector<int64_t> numbers = in.Numbers<int64_t>(); !numbers.empty()) {
     absl::StatusOr<LibraryCall> call = LibraryCall::FromNumbers(numbers);
     if (call.ok())

@@ -52,10 +52,6 @@ struct Kernel {
   int64_t shared_bytes = 0;               // static and dynamic together (kMaxStaticSharedBytes)
   // cuda: may start before the kernel in front has ended; every thread of it waits for that itself
   bool overlap = false;
-  // cuda, where `overlap` is set: the driver chooses how much of a multiprocessor's memory is L1 cache while the kernel
-  // runs, by the shared memory that its blocks ask for. Otherwise it is as little as possible: only kernels for which
-  // the memory is divided alike can be on one multiprocessor at the same time.
-  bool large_cache = false;
   int cluster = 1;  // blocks of a thread-block cluster along x (cuda)
   // cuda: tensor maps (CUtensorMap), which follow the addresses of `args` as parameters, in order.
   struct TensorMap {

@@ -28,7 +28,7 @@ void BindRoots(Draft* draft) {
 // Whether kernels start before those that they depend on have ended is a parameter like any other, from Hopper on.
 void MayOverlap(Draft* draft) {
   if (draft->context().target.kind != TargetKind::kCuda || !draft->context().HasCapability(90)) return;
-  const Factor overlap = draft->OptionParameter("overlap", {0, 1, 2, 3}, 0);
+  const Factor overlap = draft->OptionParameter("overlap", {0, 1, 2}, 0);
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }
 

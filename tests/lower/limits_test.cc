@@ -52,8 +52,8 @@ TEST(LowerLimitsTest, NumbersOutOfRange) {
                 "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
   ExpectInvalid({testing::NumberStep(StepKind::kBulkCopy, kC, 0)},
                 "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
-  ExpectInvalid({testing::NumberStep(StepKind::kOverlap, kY, 4)},
-                "schedule step 0 (overlap stage 4 factors 4): 4 is out of range");
+  ExpectInvalid({testing::NumberStep(StepKind::kOverlap, kY, 3)},
+                "schedule step 0 (overlap stage 4 factors 3): 3 is out of range");
   ExpectInvalid({testing::ComputeAtStep(kC, kY, 0, 1)},
                 "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }

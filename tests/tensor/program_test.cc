@@ -105,27 +105,6 @@ Program ProgramWithWindows() {
   return program;
 }
 
-// Runtimes from before Kernel::large_cache read any number but 0 as an early start, and the programs are of their
-// version.
-TEST(Program, HowKernelsStartSurvivesTheWayThroughBytes) {
-  Program program = SomeProgram();
-  program.kernels.push_back(program.kernels[0]);
-  program.kernels.push_back(program.kernels[0]);
-  const size_t bytes = SerializeProgram(program).size();
-  const size_t early = program.kernels.size() - 2, cached = early + 1;
-  program.kernels[early].overlap = true;
-  program.kernels[cached].overlap = program.kernels[cached].large_cache = true;
-  const std::string text = SerializeProgram(program);
-  EXPECT_EQ(text.size(), bytes);
-  const absl::StatusOr<Program> back = ParseProgram(text);
-  ASSERT_TRUE(back.ok()) << back.status();
-  ASSERT_EQ(back->kernels.size(), program.kernels.size());
-  for (size_t k = 0; k < program.kernels.size(); ++k) {
-    EXPECT_EQ(back->kernels[k].overlap, k >= early) << k;
-    EXPECT_EQ(back->kernels[k].large_cache, k == cached) << k;
-  }
-}
-
 TEST(Program, WindowsSurviveTheWayThroughBytes) {
   const Program program = ProgramWithWindows();
   const absl::StatusOr<Program> back = ParseProgram(SerializeProgram(program));

@@ -29,8 +29,8 @@ class InPlace {
 
   // Launches that write each input of the executable with what it holds, for timing, and start and let start early as
   // kernels of a network do: blocks of them are on every multiprocessor, whose memory is divided as for other kernels
-  // that start early (Kernel::large_cache). They refer to memory of this object until the next call. Errors: those of
-  // Device::Allocate.
+  // that start early (runtime/cuda/launches.h). They refer to memory of this object until the next call. Errors: those
+  // of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
 
   // Compares the program's outputs with those that it has when each of its kernels starts after the one before has

@@ -80,7 +80,7 @@ absl::Status CudaLaunchPreparer::Allow(const std::vector<PreparedLaunch>& launch
       RETURN_IF_ERROR(cuda_.ToStatus(
           cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
           absl::StrCat("allowing a cluster of ", prepared.kernel.cluster, " blocks for kernel '", name, "'")));
-    if (prepared.kernel.overlap && !prepared.kernel.large_cache)
+    if (prepared.kernel.overlap)
       RETURN_IF_ERROR(
           cuda_.ToStatus(cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                                 CU_SHAREDMEM_CARVEOUT_MAX_SHARED),

@@ -67,7 +67,7 @@ absl::Status CudaPrefetcher::Load() {
   module_ = std::make_unique<CudaModule>(cuda_, context_, module);
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleGetFunction(&function_, module, kName),
                                  "finding the kernel that fetches memory ahead"));
-  // As kernels that start early (Kernel::large_cache), beside which it runs.
+  // As for kernels that start early (launches.h), beside which it runs.
   return cuda_.ToStatus(cuda_.FuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
                         "preferring shared memory to cache for the kernel that fetches memory ahead");

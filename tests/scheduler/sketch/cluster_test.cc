@@ -146,7 +146,6 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
   EXPECT_EQ(steps, 64 * 9 / 4 / (2 * 2) + 2) << "iterations of one block, and two steps to fill the pipeline";
   EXPECT_EQ(kernel.cluster, 4);
   EXPECT_TRUE(kernel.overlap);
-  EXPECT_FALSE(kernel.large_cache);
   // The tile that is summed takes the operands' place and may be the larger.
   const auto operands = [](const KernelFunc& k) {
     int64_t elements = 0;

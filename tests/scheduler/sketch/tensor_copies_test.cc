@@ -271,7 +271,7 @@ TEST(TensorCopies, ProducersStandBesideTheOthers) {
   const testing::Reference expected = testing::MakeReference(dag, 12);
   const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
   const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
-  for (int overlap : {0, 1, 2, 3}) {
+  for (int overlap : {0, 1, 2}) {
     const auto lowered = Lower(dag,
                                space.Instantiate(testing::Decide(space, {{"m.groups", 2},
                                                                          {"n.groups", 1},
@@ -292,7 +292,6 @@ TEST(TensorCopies, ProducersStandBesideTheOthers) {
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->kernels.back().block[0], 256 + 128);
     EXPECT_EQ(program->kernels.back().overlap, overlap != 0);
-    EXPECT_EQ(program->kernels.back().large_cache, overlap == 3);
     EXPECT_FALSE(program->serialized.back());
   }
 }

@@ -275,7 +275,6 @@ TEST_F(InPlaceTest, RewritingStandsInForAKernelOfANetwork) {
     const std::vector<Launch> launches = (*in_place)->Rewrite(*executable_).value();
     ASSERT_EQ(launches.size(), 1u);
     EXPECT_EQ(launches[0].kernel.overlap, cuda);
-    EXPECT_FALSE(launches[0].kernel.large_cache);
     EXPECT_EQ(launches[0].kernel.grid[0], cuda ? device.facts().num_cores : 64);
   }
 }
