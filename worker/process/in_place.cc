@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kSlots = 8;  // buffers that one launch writes
 constexpr int64_t kNumbersOfSlot = 4;
-// Few blocks, so that those of the program find room beside them.
+// In front of a comparison: few blocks, so that those of the program find room beside them.
 constexpr int64_t kBlocks = 64, kThreads = 256;
 // Cycles of the device between the start of the program and the writes: some 10 us.
 constexpr int64_t kDelay = 20000;
@@ -199,6 +199,9 @@ absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64
     slot[3] = fills ? 1 : 0;
   }
   ASSIGN_OR_RETURN(launch.args[0], Numbers(numbers));
+  // Its threads wait before they let the next kernel start. What starts early is on a multiprocessor beside others that
+  // do.
+  launch.kernel.overlap = target_.kind == TargetKind::kCuda;
   return launch;
 }
 
@@ -225,11 +228,8 @@ absl::StatusOr<std::vector<Launch>> InPlace::Rewrite(const Executable& executabl
     slots.push_back({executable.buffer(input), executable.buffer(input)});
   if (slots.empty()) return std::vector<Launch>{};
   ASSIGN_OR_RETURN(std::vector<Launch> launches, Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots));
-  if (target_.kind != TargetKind::kCuda) return launches;
-  for (Launch& launch : launches) {
-    launch.kernel.overlap = true;
-    launch.kernel.grid[0] = std::max<int64_t>(1, device_.facts().num_cores);
-  }
+  if (target_.kind == TargetKind::kCuda)
+    for (Launch& launch : launches) launch.kernel.grid[0] = std::max<int64_t>(1, device_.facts().num_cores);
   return launches;
 }
 

@@ -28,7 +28,7 @@ class InPlace {
   static absl::StatusOr<std::unique_ptr<InPlace>> Create(Device& device, const SourceCompiler& compile);
 
   // Launches that write each input of the executable with what it holds, for timing, and start and let start early as
-  // kernels of a network do: blocks of them are on every multiprocessor, whose memory is divided as for other kernels
+  // kernels of a network do: they have a block for each multiprocessor, whose memory is divided as for other kernels
   // that start early (runtime/cuda/launches.h). They refer to memory of this object until the next call. Errors: those
   // of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);

@@ -32,9 +32,10 @@ class CudaLaunchPreparer {
   // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels
   // then, which must not happen while a graph is captured. What it computes goes to memory of its own.
   absl::Status PrepareLibrary(const LibraryCall& call, PreparedLaunch* prepared);
-  // Lets functions use as much shared memory and as large a cluster as their launches ask for. Those of kernels that
-  // start early have as little L1 cache as possible: only kernels for which the memory of a multiprocessor is divided
-  // alike into cache and shared memory can be on it at the same time.
+  // Lets functions use as much shared memory and as large a cluster as their launches ask for. Those that may start
+  // early have as little L1 cache as possible, also where one starts behind the kernel in front after all: only kernels
+  // for which the memory of a multiprocessor is divided alike into cache and shared memory can be on it at the same
+  // time.
   absl::Status Allow(const std::vector<PreparedLaunch>& launches);
 
   const CudaLibrary& cuda_;

@@ -65,12 +65,15 @@ absl::Status CudaPrefetcher::Load() {
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleLoadDataEx(&module, KernelText().c_str(), 0, nullptr, nullptr),
                                  "loading the kernel that fetches memory ahead"));
   module_ = std::make_unique<CudaModule>(cuda_, context_, module);
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleGetFunction(&function_, module, kName),
+  CUfunction function = nullptr;
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleGetFunction(&function, module, kName),
                                  "finding the kernel that fetches memory ahead"));
   // As for kernels that start early (launches.h), beside which it runs.
-  return cuda_.ToStatus(cuda_.FuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                               CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
-                        "preferring shared memory to cache for the kernel that fetches memory ahead");
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+                                 "preferring shared memory to cache for the kernel that fetches memory ahead"));
+  function_ = function;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<PrefetchLaunch>> CudaPrefetcher::Prepare(const std::vector<Launch>& launches,

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/runtime/cuda/library.h"
+#include "compiler/runtime/cuda/memory.h"
 #include "compiler/runtime/cuda/plan.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/prefetches.h"

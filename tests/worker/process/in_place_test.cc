@@ -24,6 +24,9 @@ namespace diapason {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::IsEmpty;
+using ::testing::Matcher;
 using ::testing::Not;
 
 // The whole text, but for the number of the element.
@@ -269,9 +272,17 @@ TEST_F(InPlaceTest, RewritingStandsInForAKernelOfANetwork) {
   for (const TargetKind kind : {TargetKind::kCpu, TargetKind::kCuda}) {
     PlayingDevice device(false, kind);
     const bool cuda = kind == TargetKind::kCuda;  // which loads anything
-    const SourceCompiler nothing = [](Program&, double) { return absl::OkStatus(); };
-    const auto in_place = InPlace::Create(device, cuda ? nothing : SourceCompiler(&CompileSource));
+    std::string source;
+    const SourceCompiler keeps = [&source](Program& program, double) {
+      source = program.source;
+      return absl::OkStatus();
+    };
+    const auto in_place = InPlace::Create(device, cuda ? keeps : SourceCompiler(&CompileSource));
     ASSERT_TRUE(in_place.ok()) << in_place.status();
+    // A program behind it starts when nothing in front of it writes or reads any more.
+    EXPECT_THAT(source,
+                cuda ? Matcher<std::string>(ContainsRegex("griddepcontrol.wait.*launch_dependents")) : IsEmpty());
+    EXPECT_THAT(source, Not(ContainsRegex("launch_dependents.*griddepcontrol.wait")));
     const std::vector<Launch> launches = (*in_place)->Rewrite(*executable_).value();
     ASSERT_EQ(launches.size(), 1u);
     EXPECT_EQ(launches[0].kernel.overlap, cuda);
