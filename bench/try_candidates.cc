@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -113,9 +114,19 @@ std::map<int, Array> Inputs(const ComputeDag& dag) {
   return inputs;
 }
 
-absl::Status Measure(Device& device, const ComputeDag& dag, const std::map<int, Array>& inputs, const Array& expected,
-                     InPlace& in_place, const Line& line) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program, inputs));
+// What all candidates are measured with.
+struct Measurer {
+  Device& device;
+  const ComputeDag& dag;
+  std::map<int, Array> inputs;
+  Array expected;
+  std::unique_ptr<InPlace> in_place;  // made for the first candidate that starts early: it takes a compiler
+
+  absl::Status Measure(const Program& program);
+};
+
+absl::Status Measurer::Measure(const Program& program) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, program, inputs));
   ASSIGN_OR_RETURN(const Array got, RunForOutput(device, *executable, dag));
   double largest = 1e-30, error = 0;
   for (int64_t i = 0; i < got.elements(); ++i) {
@@ -124,8 +135,11 @@ absl::Status Measure(Device& device, const ComputeDag& dag, const std::map<int, 
   }
   TimingOptions options;
   options.repeat = 5;
-  if (StartsEarly(line.program)) {
-    ASSIGN_OR_RETURN(options.before, in_place.Rewrite(*executable));
+  if (StartsEarly(program)) {
+    if (in_place == nullptr) {
+      ASSIGN_OR_RETURN(in_place, InPlace::Create(device, CompileSource));
+    }
+    ASSIGN_OR_RETURN(options.before, in_place->Rewrite(*executable));
   }
   ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
   std::printf("%9.3f us  error %.1e ", MedianSeconds(timing) * 1e6, error / largest);
@@ -158,21 +172,17 @@ absl::Status Run(const Arguments& arguments) {
     });
   for (std::thread& compiler : compilers) compiler.join();
 
-  std::map<int, Array> inputs;
-  Array expected;
-  std::unique_ptr<InPlace> in_place;
+  std::optional<Measurer> measurer;
   if (device.ok()) {
-    ASSIGN_OR_RETURN(in_place, InPlace::Create(**device, CompileSource));
-    inputs = Inputs(task->dag);
+    measurer.emplace(Measurer{**device, task->dag, Inputs(task->dag), {}, nullptr});
     ASSIGN_OR_RETURN(const Program program, CompileReference(task->dag, target));
-    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, inputs));
-    ASSIGN_OR_RETURN(expected, RunForOutput(**device, *executable, task->dag));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, measurer->inputs));
+    ASSIGN_OR_RETURN(measurer->expected, RunForOutput(**device, *executable, task->dag));
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     std::printf("%3zu ", i);
     std::string problem = lines[i].problem;
-    if (problem.empty() && device.ok())
-      problem = std::string(Measure(**device, task->dag, inputs, expected, *in_place, lines[i]).message());
+    if (problem.empty() && measurer) problem = std::string(measurer->Measure(lines[i].program).message());
     const Program& program = lines[i].program;
     for (size_t k = 0; k < program.kernels.size(); ++k) {
       const Kernel& kernel = program.kernels[k];
