@@ -70,30 +70,40 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaLaunchPreparer::WorkspaceFor(
   return AllocateOnGpu(cuda_, context_, bytes);
 }
 
+absl::Status PreferSharedMemory(const CudaLibrary& cuda, CUfunction function, const std::string& kernel) {
+  return cuda.ToStatus(cuda.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                             CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+                       absl::StrCat("preferring shared memory to cache for kernel '", kernel, "'"));
+}
+
 absl::Status CudaLaunchPreparer::Allow(const std::vector<PreparedLaunch>& launches) {
-  // One function may be launched several times with different needs: the largest counts.
-  std::map<CUfunction, const PreparedLaunch*> largest;
+  // One function may be launched several times with different needs: the largest count.
+  struct Needs {
+    std::string kernel;
+    unsigned dynamic_shared = 0;
+    int cluster = 1;
+    bool early = false;
+  };
+  std::map<CUfunction, Needs> functions;
   for (const PreparedLaunch& prepared : launches) {
     if (prepared.library != nullptr) continue;
-    const std::string& name = prepared.kernel.name;
-    if (prepared.kernel.cluster > kPortableCluster)
-      RETURN_IF_ERROR(cuda_.ToStatus(
-          cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
-          absl::StrCat("allowing a cluster of ", prepared.kernel.cluster, " blocks for kernel '", name, "'")));
-    if (prepared.kernel.overlap)
-      RETURN_IF_ERROR(
-          cuda_.ToStatus(cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
-                         absl::StrCat("preferring shared memory to cache for kernel '", name, "'")));
-    const PreparedLaunch*& known = largest[prepared.function];
-    if (known == nullptr || known->dynamic_shared < prepared.dynamic_shared) known = &prepared;
+    Needs& needs = functions[prepared.function];
+    needs.kernel = prepared.kernel.name;
+    needs.dynamic_shared = std::max(needs.dynamic_shared, prepared.dynamic_shared);
+    needs.cluster = std::max(needs.cluster, prepared.kernel.cluster);
+    needs.early |= prepared.kernel.overlap;
   }
-  for (const auto& [function, prepared] : largest) {
-    if (prepared->dynamic_shared == 0) continue;
-    RETURN_IF_ERROR(cuda_.ToStatus(cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                          static_cast<int>(prepared->dynamic_shared)),
-                                   absl::StrCat("allowing ", prepared->dynamic_shared,
-                                                " bytes of shared memory for kernel '", prepared->kernel.name, "'")));
+  for (const auto& [function, needs] : functions) {
+    if (needs.early) RETURN_IF_ERROR(PreferSharedMemory(cuda_, function, needs.kernel));
+    if (needs.cluster > kPortableCluster)
+      RETURN_IF_ERROR(cuda_.ToStatus(
+          cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+          absl::StrCat("allowing a cluster of ", needs.cluster, " blocks for kernel '", needs.kernel, "'")));
+    if (needs.dynamic_shared > 0)
+      RETURN_IF_ERROR(cuda_.ToStatus(
+          cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                 static_cast<int>(needs.dynamic_shared)),
+          absl::StrCat("allowing ", needs.dynamic_shared, " bytes of shared memory for kernel '", needs.kernel, "'")));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,10 @@
 #include "compiler/runtime/device.h"
 
 namespace diapason {
+
+// Gives a function the smallest L1 cache. A multiprocessor divides one memory into cache and shared memory, and runs
+// kernels side by side only if they have the same division: those that start early all get this one.
+absl::Status PreferSharedMemory(const CudaLibrary& cuda, CUfunction function, const std::string& kernel);
 
 // Of one device. Its context must be the thread's at each call, and outlive this.
 class CudaLaunchPreparer {
@@ -32,10 +37,8 @@ class CudaLaunchPreparer {
   // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels
   // then, which must not happen while a graph is captured. What it computes goes to memory of its own.
   absl::Status PrepareLibrary(const LibraryCall& call, PreparedLaunch* prepared);
-  // Lets functions use as much shared memory and as large a cluster as their launches ask for. Those that may start
-  // early have as little L1 cache as possible, also where one starts behind the kernel in front after all: only kernels
-  // for which the memory of a multiprocessor is divided alike into cache and shared memory can be on it at the same
-  // time.
+  // Lets functions use as much shared memory and as large a cluster as their launches ask for, once per function. Those
+  // that may start early prefer shared memory, also where a plan then starts them in order.
   absl::Status Allow(const std::vector<PreparedLaunch>& launches);
 
   const CudaLibrary& cuda_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/runtime/cuda/launches.h"
 #include "compiler/runtime/cuda/memory.h"
 
 namespace diapason {
@@ -68,10 +69,7 @@ absl::Status CudaPrefetcher::Load() {
   CUfunction function = nullptr;
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.ModuleGetFunction(&function, module, kName),
                                  "finding the kernel that fetches memory ahead"));
-  // As for kernels that start early (launches.h), beside which it runs.
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
-                                 "preferring shared memory to cache for the kernel that fetches memory ahead"));
+  RETURN_IF_ERROR(PreferSharedMemory(cuda_, function, kName));  // it runs beside kernels that start early
   function_ = function;
   return absl::OkStatus();
 }
