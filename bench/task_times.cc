@@ -44,7 +44,7 @@ struct PackageTimes {
 // Medians of each round.
 absl::StatusOr<PackageTimes> Measure(PackageRunner& runner, int rounds) {
   PackageTimes times;
-  std::unique_ptr<InPlace> in_place;  // made when it is needed: it takes a compiler
+  LazyInPlace lazy(runner.device(), CompileSource);
   times.tasks.resize(runner.manifest().tasks.size());
   for (size_t t = 0; t < times.tasks.size(); ++t) {
     ASSIGN_OR_RETURN(times.tasks[t].executable, Prepare(runner.device(), runner.package(), static_cast<int>(t)));
@@ -62,9 +62,7 @@ absl::StatusOr<PackageTimes> Measure(PackageRunner& runner, int rounds) {
         options.cold = cold;
         options.before.clear();
         if (cold && StartsEarly(task.executable->program())) {
-          if (in_place == nullptr) {
-            ASSIGN_OR_RETURN(in_place, InPlace::Create(runner.device(), CompileSource));
-          }
+          ASSIGN_OR_RETURN(InPlace* const in_place, lazy.Get());
           ASSIGN_OR_RETURN(options.before, in_place->Rewrite(*task.executable));
         }
         ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*task.executable, options));

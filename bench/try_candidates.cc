@@ -120,7 +120,7 @@ struct Measurer {
   const ComputeDag& dag;
   std::map<int, Array> inputs;
   Array expected;
-  std::unique_ptr<InPlace> in_place;  // made for the first candidate that starts early: it takes a compiler
+  LazyInPlace lazy;
 
   absl::Status Measure(const Program& program);
 };
@@ -136,9 +136,7 @@ absl::Status Measurer::Measure(const Program& program) {
   TimingOptions options;
   options.repeat = 5;
   if (StartsEarly(program)) {
-    if (in_place == nullptr) {
-      ASSIGN_OR_RETURN(in_place, InPlace::Create(device, CompileSource));
-    }
+    ASSIGN_OR_RETURN(InPlace* const in_place, lazy.Get());
     ASSIGN_OR_RETURN(options.before, in_place->Rewrite(*executable));
   }
   ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
@@ -174,7 +172,7 @@ absl::Status Run(const Arguments& arguments) {
 
   std::optional<Measurer> measurer;
   if (device.ok()) {
-    measurer.emplace(Measurer{**device, task->dag, Inputs(task->dag), {}, nullptr});
+    measurer.emplace(Measurer{**device, task->dag, Inputs(task->dag), {}, LazyInPlace(**device, CompileSource)});
     ASSIGN_OR_RETURN(const Program program, CompileReference(task->dag, target));
     ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, program, measurer->inputs));
     ASSIGN_OR_RETURN(measurer->expected, RunForOutput(**device, *executable, task->dag));

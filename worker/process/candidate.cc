@@ -357,7 +357,7 @@ bool CandidateRunner::Job::Time() {
   options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
   if (StartsEarly(executable_->program())) {
-    absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
+    absl::StatusOr<InPlace*> in_place = runner_.in_place_.Get();
     if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));
     absl::StatusOr<std::vector<Launch>> writers = (*in_place)->Rewrite(*executable_);
     if (!writers.ok()) return Fail(writers.status());
@@ -377,7 +377,7 @@ bool CandidateRunner::Job::Time() {
 bool CandidateRunner::Job::CompareInPlace() {
   if (stopped_early_ || !StartsEarly(executable_->program())) return true;
   StageClock clock(&seconds_.check);
-  absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
+  absl::StatusOr<InPlace*> in_place = runner_.in_place_.Get();
   if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));
   const absl::StatusOr<std::string> difference = (*in_place)->Compare(*executable_, kReplays);
   if (!difference.ok()) return Fail(difference.status());
@@ -445,18 +445,10 @@ bool CandidateRunner::Job::Verify() {
 
 CandidateRunner::CandidateRunner(Device& device, SourceCompiler compile)
     : device_(device),
-      compile_(std::move(compile)),
+      in_place_(device, std::move(compile)),
       pool_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes),
       spare_buffers_(device, kMostSpareBytes),
       references_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes, kMostHostBytes) {}
-
-absl::StatusOr<InPlace*> CandidateRunner::GetInPlace() {
-  if (in_place_ != nullptr) return in_place_.get();
-  if (compile_ == nullptr)
-    return absl::UnavailableError("this runner has no compiler for the kernels around a program that starts early");
-  ASSIGN_OR_RETURN(in_place_, InPlace::Create(device_, compile_));
-  return in_place_.get();
-}
 
 v1::RunReply CandidateRunner::Run(const v1::RunJob& job, const StageBegins& stage_begins) {
   v1::RunReply reply = Job(*this, job, stage_begins).Run();

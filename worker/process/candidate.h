@@ -58,12 +58,8 @@ class CandidateRunner {
  private:
   class Job;
 
-  // Made when the first program asks for it.
-  absl::StatusOr<InPlace*> GetInPlace();
-
   Device& device_;
-  const SourceCompiler compile_;
-  std::unique_ptr<InPlace> in_place_;
+  LazyInPlace in_place_;
   BufferPool pool_;
   SpareBuffers spare_buffers_;
   References references_;

@@ -199,8 +199,8 @@ absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64
     slot[3] = fills ? 1 : 0;
   }
   ASSIGN_OR_RETURN(launch.args[0], Numbers(numbers));
-  // Its threads wait before they let the next kernel start. What starts early is on a multiprocessor beside others that
-  // do.
+  // Its threads wait first. As an early kernel it has the same division of shared memory and L1 cache as the program's,
+  // whose blocks can then run beside it (runtime/cuda/launches.h).
   launch.kernel.overlap = target_.kind == TargetKind::kCuda;
   return launch;
 }
@@ -352,6 +352,14 @@ absl::StatusOr<std::string> InPlace::Compare(Executable& executable, int replays
   absl::StatusOr<std::string> text = Comparison(*this, executable).Run(replays);
   numbers_.clear();
   return text;
+}
+
+absl::StatusOr<InPlace*> LazyInPlace::Get() {
+  if (made_ != nullptr) return made_.get();
+  if (compile_ == nullptr)
+    return absl::UnavailableError("this runner has no compiler for the kernels around a program that starts early");
+  ASSIGN_OR_RETURN(made_, InPlace::Create(device_, compile_));
+  return made_.get();
 }
 
 }  // namespace diapason

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,10 +28,9 @@ class InPlace {
   // Errors: those of the compiler, and Device::Load.
   static absl::StatusOr<std::unique_ptr<InPlace>> Create(Device& device, const SourceCompiler& compile);
 
-  // Launches that write each input of the executable with what it holds, for timing, and start and let start early as
-  // kernels of a network do: they have a block for each multiprocessor, whose memory is divided as for other kernels
-  // that start early (runtime/cuda/launches.h). They refer to memory of this object until the next call. Errors: those
-  // of Device::Allocate.
+  // Launches that write each input of the executable with what it holds, for timing. Like the kernels of a network they
+  // start early, let the next kernel start early, and have a block for each multiprocessor. They refer to memory of
+  // this object until the next call. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
 
   // Compares the program's outputs with those that it has when each of its kernels starts after the one before has
@@ -63,6 +63,21 @@ class InPlace {
   std::unique_ptr<Module> module_;
   std::unique_ptr<DeviceBuffer> unused_;                // stands for slots that are not used
   std::vector<std::unique_ptr<DeviceBuffer>> numbers_;  // of the launches that were made since the last call
+};
+
+// An InPlace that is made for the first program that needs it, since that takes a compiler.
+class LazyInPlace {
+ public:
+  // `compile` may be null: then there is none. The device outlives this.
+  LazyInPlace(Device& device, SourceCompiler compile) : device_(device), compile_(std::move(compile)) {}
+
+  // Errors: Unavailable without a compiler, and those of InPlace::Create.
+  absl::StatusOr<InPlace*> Get();
+
+ private:
+  Device& device_;
+  const SourceCompiler compile_;
+  std::unique_ptr<InPlace> made_;
 };
 
 }  // namespace diapason
