@@ -1,18 +1,21 @@
 // Candidates chosen by hand: what each compiles to and, where the target has a device here, how long it takes and
 // whether it is right. For finding out what a sketch can do, apart from what a search finds in it.
 //
-//   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
+//   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] [--replace DIR] < LINES
 //
 // NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 and batch=8 too) for it, and TASK a part of a
 // task's name. Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor
 // m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each: microseconds
 // (median, measured as workers do), largest relative error, shared bytes, registers, spilled bytes, the analytic
-// estimate. With --source, N.cu and N.bin of line N.
+// estimate. With --source, N.cu and N.bin of line N are written to DIR. With --replace, N.cu of DIR is what is compiled
+// for line N, where there is such a file: a printed source that was changed by hand, to find out what a part of it
+// costs.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -46,7 +49,7 @@ struct Line {
 };
 
 struct Arguments {
-  std::string network, target, task, folder;
+  std::string network, target, task, folder, replacements;
   ModelOptions options;
 };
 
@@ -99,6 +102,14 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(dag, space.Instantiate(configuration), target, facts));
   ASSIGN_OR_RETURN(line->program, CompileProgram(lowered, target));
   return absl::OkStatus();
+}
+
+// Compiles the source in the file instead of the program's own, if there is such a file.
+absl::Status Replace(const std::string& path, Program& program) {
+  std::ifstream file(path);
+  if (!file) return absl::OkStatus();
+  program.source.assign(std::istreambuf_iterator<char>(file), {});
+  return CompileSource(program, 60);
 }
 
 // The same for every candidate.
@@ -164,7 +175,9 @@ absl::Status Run(const Arguments& arguments) {
   for (size_t t = 0; t < width; ++t)
     compilers.emplace_back([&, t] {
       for (size_t i = t; i < lines.size(); i += width) {
-        const absl::Status status = Compile(task->dag, *spaces, target, facts, &lines[i]);
+        absl::Status status = Compile(task->dag, *spaces, target, facts, &lines[i]);
+        if (status.ok() && !arguments.replacements.empty())
+          status = Replace(absl::StrCat(arguments.replacements, "/", i, ".cu"), lines[i].program);
         if (!status.ok()) lines[i].problem = std::string(status.message());
       }
     });
@@ -219,6 +232,8 @@ int main(int argc, char** argv) {
     const size_t equal = words[i].find('=');
     if (words[i] == "--source" && i + 1 < words.size())
       arguments.folder = words[++i];
+    else if (words[i] == "--replace" && i + 1 < words.size())
+      arguments.replacements = words[++i];
     else if (words[i].rfind("dtype=", 0) == 0 && diapason::DTypeFromName(words[i].substr(6)))
       arguments.options.dtype = *diapason::DTypeFromName(words[i].substr(6));
     else if (int64_t batch = 0; words[i].rfind("batch=", 0) == 0 && absl::SimpleAtoi(words[i].substr(6), &batch))
@@ -226,7 +241,9 @@ int main(int argc, char** argv) {
     else if (equal != std::string::npos)
       arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
     else
-      return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source FOLDER\n", words[i].c_str()), 2;
+      return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source DIR nor --replace DIR\n",
+                          words[i].c_str()),
+             2;
   }
   const absl::Status status = diapason::Run(arguments);
   if (status.ok()) return 0;

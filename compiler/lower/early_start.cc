@@ -4,21 +4,10 @@
 #include <set>
 #include <vector>
 
+#include "compiler/lower/leaves.h"
+
 namespace diapason {
 namespace {
-
-bool RunsOnce(const StmtNode& s) {
-  return RunsBodyOnce(s, [](int) { return true; });
-}
-
-// The tree with `leaf` applied to statements that run once in every thread, those that hold others left out.
-Stmt MapLeaves(const Stmt& stmt, const std::function<Stmt(const Stmt&)>& leaf) {
-  if (stmt == nullptr) return nullptr;
-  if (!RunsOnce(*stmt)) return leaf(stmt);
-  std::vector<Stmt> body;
-  for (const Stmt& child : stmt->body) body.push_back(MapLeaves(child, leaf));
-  return WithBody(*stmt, std::move(body));
-}
 
 class EarlyCopies {
  public:
@@ -94,11 +83,11 @@ bool IsPartOfSums(const Stmt& stmt) {
 }
 
 // The number of leaves before the place where the sums are complete.
-size_t EndOfSums(const KernelFunc& kernel, const std::vector<Stmt>& leaves) {
+size_t EndOfSums(const KernelFunc& kernel, const std::vector<Leaf>& leaves) {
   for (size_t i = leaves.size(); i > 0; --i)
-    if (IsPartOfSums(leaves[i - 1])) return i;
-  const auto writes = [&](const Stmt& leaf) {
-    return Contains(leaf, [&](const StmtNode& s) {
+    if (IsPartOfSums(leaves[i - 1].stmt)) return i;
+  const auto writes = [&](const Leaf& leaf) {
+    return Contains(leaf.stmt, [&](const StmtNode& s) {
       return s.kind == StmtKind::kStore && std::any_of(kernel.params.begin(), kernel.params.end(),
                                                        [&](const BufferDecl& p) { return p.id == s.buffer; });
     });
@@ -108,31 +97,19 @@ size_t EndOfSums(const KernelFunc& kernel, const std::vector<Stmt>& leaves) {
 
 }  // namespace
 
-bool RunsBodyOnce(const StmtNode& s, const std::function<bool(int buffer)>& awaited) {
-  const bool place =
-      s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kThreadX || s.for_kind == ForKind::kCluster;
-  return s.kind == StmtKind::kSeq || s.kind == StmtKind::kAlloc || (s.kind == StmtKind::kFor && place) ||
-         (s.kind == StmtKind::kLet && !LoadsFrom(s.value, awaited));
-}
-
 bool IsAwaited(const BufferDecl& decl) { return decl.scope == Scope::kGlobal && !decl.constant; }
 
 Stmt WithEarlyStart(const KernelFunc& kernel, EarlyStart start) {
   Stmt body = kernel.body;
   if (start != EarlyStart::kNever) {
     const EarlyCopies copies(kernel);
-    body = MapLeaves(body, [&](const Stmt& leaf) { return copies.Split(leaf); });
+    body = MapLeaves(body, [&](size_t, const Stmt& leaf) { return copies.Split(leaf); });
   }
-  std::vector<Stmt> leaves;
-  MapLeaves(body, [&](const Stmt& leaf) {
-    leaves.push_back(leaf);
-    return leaf;
-  });
+  const std::vector<Leaf> leaves = LeavesOf(body);
   const size_t end = start == EarlyStart::kAtOnce ? 0 : EndOfSums(kernel, leaves);
   if (end == 0) return MakeSeq({MakeLaunchDependents(), body});
-  size_t seen = 0;
-  return MapLeaves(body, [&](const Stmt& leaf) {
-    return ++seen == end ? MakeSeq({leaf, MakeLaunchDependents()}) : leaf;
+  return MapLeaves(body, [&](size_t number, const Stmt& leaf) {
+    return number + 1 == end ? MakeSeq({leaf, MakeLaunchDependents()}) : leaf;
   });
 }
 

@@ -25,8 +25,5 @@ Stmt WithEarlyStart(const KernelFunc& kernel, EarlyStart start);
 
 // Whether another kernel may write or read the parameter while this one, started early, has not waited.
 bool IsAwaited(const BufferDecl& decl);
-// Whether a statement runs its body once, in every thread. A let whose value is in a buffer that is awaited has to wait
-// itself.
-bool RunsBodyOnce(const StmtNode& s, const std::function<bool(int buffer)>& awaited);
 
 }  // namespace diapason

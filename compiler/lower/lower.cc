@@ -11,6 +11,7 @@
 #include "compiler/lower/kernel_context.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
+#include "compiler/lower/overlapped_loads.h"
 #include "compiler/lower/prologue_loops.h"
 #include "compiler/lower/recurrent_kernel.h"
 #include "compiler/lower/roles.h"
@@ -184,6 +185,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     RETURN_IF_ERROR(CheckBuffers(kernel));
     if (!stage.prologue) {
       MarkConstants(program, &kernel);
+      if (target.kind == TargetKind::kCuda) kernel = WithEarlyLoads(WithLateWaits(std::move(kernel)), &next_buffer);
       StartKernelEarly(skeleton.state(), &kernel);
       if (target.kind == TargetKind::kCuda) kernel = WithRoles(WithWideStores(std::move(kernel), &next_buffer));
     }

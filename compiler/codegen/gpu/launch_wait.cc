@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/lower/early_start.h"
+#include "compiler/lower/leaves.h"
 
 namespace diapason {
 

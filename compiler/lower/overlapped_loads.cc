@@ -1,0 +1,331 @@
+#include "compiler/lower/overlapped_loads.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/lower/leaves.h"
+#include "compiler/tensor/simplify.h"
+
+namespace diapason {
+namespace {
+
+std::set<int> BuffersIn(const Stmt& body, Scope scope) {
+  std::set<int> buffers;
+  Contains(body, [&](const StmtNode& s) {
+    if (s.kind == StmtKind::kAlloc && s.decl.scope == scope) buffers.insert(s.decl.id);
+    return false;
+  });
+  return buffers;
+}
+
+bool Publishes(const Stmt& stmt) { return stmt->kind == StmtKind::kGroupSync && stmt->sync == GroupSync::kPublish; }
+
+// A wait for copies, what publishes them, and a barrier, from leaf `first` to leaf `barrier`.
+struct Meeting {
+  size_t first = 0, barrier = 0;
+  int64_t unfinished = 0;
+  bool waits = false, publishes = false;
+  int64_t threads = 0;
+};
+
+class LateWaits {
+ public:
+  explicit LateWaits(const Stmt& body)
+      : body_(body),
+        leaves_(LeavesOf(body)),
+        shared_(BuffersIn(body, Scope::kShared)),
+        local_(BuffersIn(body, Scope::kLocal)) {}
+
+  Stmt Run() const {
+    const std::optional<Meeting> early = MeetingAt(SkipQuiet(0, false));
+    if (!early || !early->waits || early->unfinished != 0 || IsInLoop(early->barrier)) return body_;
+    const size_t next = SkipQuiet(early->barrier + 1, true);
+    const std::optional<Meeting> late = MeetingAt(next);
+    if (!late || late->threads != early->threads || (IsInLoop(next) && !late->waits)) return body_;
+    int64_t commits = 0;
+    for (size_t i = early->barrier + 1; i < next; ++i) commits += CommitsIn(*leaves_[i].stmt);
+    // Groups in front of the early wait are then among those that are finished.
+    if (late->waits && late->unfinished > commits) return body_;
+    const bool publish = early->publishes && !late->publishes;
+    if (publish && IsInLoop(next)) return body_;
+    Stmt moved;
+    if (publish) moved = MakeGroupSync(GroupSync::kPublish);
+    if (!late->waits) moved = MakeSeq({MakeWait(commits), moved});
+    return MapLeaves(body_, [&](size_t i, const Stmt& leaf) {
+      if (i >= early->first && i <= early->barrier) return Stmt();
+      return i == late->barrier && moved != nullptr ? MakeSeq({moved, leaf}) : leaf;
+    });
+  }
+
+ private:
+  bool IsInLoop(size_t leaf) const { return leaf < leaves_.size() && IsLoop(leaves_[leaf].stmt, ForKind::kSerial); }
+
+  // The first leaf from `i` on that does more than begin copies to shared memory or store to registers.
+  size_t SkipQuiet(size_t i, bool tensors) const {
+    while (i < leaves_.size() && IsQuiet(*leaves_[i].stmt, tensors)) ++i;
+    return i;
+  }
+
+  // `tensors`: tensor copies too, and what makes their barriers.
+  bool IsQuiet(const StmtNode& s, bool tensors) const {
+    const auto reads = [this](const Expr& e) {
+      return LoadsFrom(e, [this](int buffer) { return shared_.contains(buffer); });
+    };
+    if (reads(s.value) || reads(s.index) || reads(s.condition)) return false;
+    switch (s.kind) {
+      case StmtKind::kCommit:
+      case StmtKind::kComment: return true;
+      case StmtKind::kTensorCopy: return tensors;
+      case StmtKind::kMbarrier: return tensors && s.mbarrier == MbarrierOp::kInit;
+      case StmtKind::kStore: return s.operands.empty() && (s.async ? shared_ : local_).contains(s.buffer);
+      case StmtKind::kIf:
+        if (CommitsIn(*s.body[0]) != 0) return false;
+        break;
+      case StmtKind::kFor:
+      case StmtKind::kSeq:
+      case StmtKind::kLet:
+      case StmtKind::kAlloc: break;
+      default: return false;
+    }
+    return std::all_of(s.body.begin(), s.body.end(),
+                       [&](const Stmt& child) { return IsQuiet(*child, tensors); });
+  }
+
+  static int64_t CommitsIn(const StmtNode& s) {
+    if (s.kind == StmtKind::kCommit) return 1;
+    int64_t commits = 0;
+    for (const Stmt& child : s.body) commits += CommitsIn(*child);
+    return s.kind == StmtKind::kFor && s.for_kind != ForKind::kThreadX ? commits * s.extent : commits;
+  }
+
+  // Where all threads meet next, behind a wait or not. A loop may begin with all of it, or with the barrier.
+  std::optional<Meeting> MeetingAt(size_t i) const {
+    Meeting meeting;
+    meeting.first = i;
+    for (; i < leaves_.size(); ++i) {
+      meeting.barrier = i;
+      if (!IsInLoop(i)) {
+        if (!Follow(leaves_[i].stmt, meeting)) return std::nullopt;
+        if (leaves_[i].stmt->kind == StmtKind::kBarrier) return meeting;
+        continue;
+      }
+      for (const Leaf& leaf : LeavesOf(leaves_[i].stmt->body[0])) {
+        if (!Follow(leaf.stmt, meeting)) return std::nullopt;
+        if (leaf.stmt->kind == StmtKind::kBarrier) return meeting;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Takes the next statement of the meeting; false if it is none.
+  static bool Follow(const Stmt& stmt, Meeting& meeting) {
+    if (stmt->kind == StmtKind::kWait && !meeting.waits && !meeting.publishes) {
+      meeting.waits = true;
+      meeting.unfinished = stmt->extent;
+    } else if (Publishes(stmt) && !meeting.publishes) {
+      meeting.publishes = true;
+    } else if (stmt->kind == StmtKind::kBarrier) {
+      meeting.threads = stmt->extent;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  const Stmt& body_;
+  const std::vector<Leaf> leaves_;
+  const std::set<int> shared_, local_;
+};
+
+// Elements that a thread loads ahead: two for each of its scores in a tile of 64 rows and 128 columns, and some scales.
+constexpr int64_t kMostElements = 72;
+
+class EarlyLoads {
+ public:
+  EarlyLoads(const KernelFunc& kernel, int* next_buffer)
+      : next_buffer_(*next_buffer), local_(BuffersIn(kernel.body, Scope::kLocal)) {
+    for (const BufferDecl& param : kernel.params)
+      if (!param.written) params_[param.id] = &param;
+  }
+
+  Stmt Run(const Stmt& body) {
+    const std::vector<Leaf> leaves = LeavesOf(body);
+    const auto is_product = [](const Leaf& leaf) {
+      return Contains(leaf.stmt,
+                      [](const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; });
+    };
+    const size_t product = std::find_if(leaves.begin(), leaves.end(), is_product) - leaves.begin();
+    Region region{leaves, product < leaves.size() ? WaitBefore(leaves, product) : kNowhere, product};
+    Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) { return Mapped(region, i, leaf); });
+    if (region.decls.empty()) return mapped;
+    mapped = MapLeaves(mapped, [&](size_t i, const Stmt& leaf) {
+      Stmt here = leaf;
+      if (i == region.wait) here = MakeSeq({MakeSeq(region.loads), here});
+      if (i == 0) here = MakeSeq({MakeSeq(region.constants), here});
+      return here;
+    });
+    return Inside(mapped, [&](Stmt inner) {
+      for (BufferDecl& decl : region.decls) inner = MakeAlloc(std::move(decl), inner);
+      return inner;
+    });
+  }
+
+ private:
+  static constexpr size_t kNowhere = -1;
+
+  struct Region {
+    const std::vector<Leaf>& leaves;
+    size_t wait, product;
+    std::vector<BufferDecl> decls{};
+    std::vector<Stmt> loads{}, constants{};
+    std::vector<std::pair<Expr, Expr>> known{};  // loads of global memory, and of the registers
+    int64_t elements = 0;
+  };
+
+  static bool IsWait(const Stmt& stmt) {
+    return stmt->kind == StmtKind::kWait || (stmt->kind == StmtKind::kMbarrier && stmt->mbarrier == MbarrierOp::kWait);
+  }
+
+  // The first of the waits, one behind the other, in front of this leaf.
+  static size_t WaitBefore(const std::vector<Leaf>& leaves, size_t leaf) {
+    size_t wait = kNowhere;
+    for (size_t i = leaf; i-- > 0;) {
+      const Stmt& stmt = leaves[i].stmt;
+      if (IsWait(stmt)) wait = i;
+      if (wait != kNowhere && !IsWait(stmt) && stmt->kind != StmtKind::kBarrier && !Publishes(stmt)) break;
+    }
+    return wait;
+  }
+
+  // The loops around a leaf's stores, from the outermost.
+  using Loops = std::vector<const StmtNode*>;
+
+  Stmt Mapped(Region& region, size_t i, const Stmt& leaf) {
+    if (IsLoop(leaf, ForKind::kSerial) &&
+        Contains(leaf->body[0], [](const StmtNode& s) {
+          return s.kind == StmtKind::kWait || (s.kind == StmtKind::kMbarrier && s.mbarrier == MbarrierOp::kWait);
+        }))
+      return WithBody(*leaf, {Run(leaf->body[0])});
+    if (region.wait == kNowhere || i <= region.product) return leaf;
+    Loops loops;
+    return InLoops(region, region.leaves[i], leaf, loops);
+  }
+
+  // Of unrolled loops around stores to registers.
+  Stmt InLoops(Region& region, const Leaf& leaf, const Stmt& stmt, Loops& loops) {
+    if (stmt->kind == StmtKind::kStore && local_.contains(stmt->buffer))
+      return MakeStore(stmt->buffer, stmt->index, Replaced(region, leaf, loops, stmt->value), stmt->async);
+    if (!IsLoop(stmt, ForKind::kUnroll) && !IsLoop(stmt, ForKind::kVectorize) && stmt->kind != StmtKind::kSeq)
+      return stmt;
+    if (stmt->kind == StmtKind::kFor) loops.push_back(stmt.get());
+    std::vector<Stmt> body;
+    for (const Stmt& child : stmt->body) body.push_back(InLoops(region, leaf, child, loops));
+    if (stmt->kind == StmtKind::kFor) loops.pop_back();
+    return WithBody(*stmt, std::move(body));
+  }
+
+  Expr Replaced(Region& region, const Leaf& leaf, const Loops& loops, const Expr& e) {
+    if (e->kind == ExprKind::kLoad) {
+      const auto param = params_.find(e->buffer);
+      return param == params_.end() ? e : Ahead(region, leaf, loops, e);
+    }
+    if (e->kind == ExprKind::kSelect) return e;  // its loads need not be possible
+    std::vector<Expr> args;
+    for (const Expr& arg : e->args) args.push_back(Replaced(region, leaf, loops, arg));
+    return args.empty() ? e : Rebuild(e, std::move(args));
+  }
+
+  // The load of the registers that have what the load of global memory would find, or that load.
+  Expr Ahead(Region& region, const Leaf& leaf, const Loops& loops, const Expr& load) {
+    for (const auto& [global, own] : region.known)
+      if (Equal(global, load)) return own;
+    const BufferDecl& param = *params_.at(load->buffer);
+    Expr index = load->args[0];
+    const StmtNode* threads = nullptr;
+    if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads)) return load;
+    VarMap renamed;
+    if (threads != nullptr) renamed[threads->var.get()] = MakeVar(threads->var->name);
+    Loops used;
+    for (const StmtNode* loop : loops) {
+      if (!UsesVar(index, loop->var.get())) continue;
+      used.push_back(loop);
+      renamed[loop->var.get()] = MakeVar(loop->var->name);
+    }
+    BufferDecl own;
+    own.elements = 1;
+    Expr place = IntImm(0);
+    for (const StmtNode* loop : used) {
+      own.elements *= loop->extent;
+      place = Add(Mul(place, IntImm(loop->extent)), loop->var);
+    }
+    if (region.elements + own.elements > kMostElements) return load;
+    region.elements += own.elements;
+    const bool pairs =
+        !used.empty() && used.back()->extent == 2 && ToAffine(index).CoefficientOf(used.back()->var.get()) == 1;
+    own.id = next_buffer_++;
+    own.name = param.name + "_ahead" + std::to_string(own.id);
+    own.dtype = load->dtype;
+    own.scope = Scope::kLocal;
+    own.packed = pairs && IsNarrowFloat(load->dtype);
+    Stmt stmt = MakeStore(own.id, Substitute(place, renamed),
+                          Load(load->buffer, load->dtype, {Substitute(index, renamed)}));
+    for (size_t l = used.size(); l-- > 0;) {
+      const bool vector = pairs && l + 1 == used.size();
+      stmt = MakeFor(vector ? ForKind::kVectorize : ForKind::kUnroll, renamed[used[l]->var.get()], used[l]->extent, stmt);
+    }
+    if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
+    (param.constant ? region.constants : region.loads).push_back(stmt);
+    region.decls.push_back(own);
+    region.known.emplace_back(load, Load(own.id, load->dtype, {place}));
+    return region.known.back().second;
+  }
+
+  // Whether an index of `leaf` can be computed at the place of another leaf in front of it, but for the loop over
+  // threads that it uses: `threads`. Lets are put into the index.
+  static bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* index, const StmtNode** threads) {
+    for (size_t i = leaf.around.size(); i-- > 0;) {
+      const StmtNode* around = leaf.around[i];
+      if (!around->var || !UsesVar(*index, around->var.get())) continue;
+      if (around->kind == StmtKind::kLet) {
+        *index = Substitute(*index, {{around->var.get(), around->value}});
+      } else if (around->for_kind == ForKind::kThreadX) {
+        if (*threads != nullptr) return false;
+        *threads = around;
+      } else if (std::find(there.around.begin(), there.around.end(), around) == there.around.end()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The tree with `wrap` applied inside the loops over blocks.
+  static Stmt Inside(const Stmt& stmt, const std::function<Stmt(Stmt)>& wrap) {
+    if (IsLoop(stmt, ForKind::kBlockX) || IsLoop(stmt, ForKind::kCluster))
+      return WithBody(*stmt, {Inside(stmt->body[0], wrap)});
+    return wrap(stmt);
+  }
+
+  int& next_buffer_;
+  const std::set<int> local_;
+  std::map<int, const BufferDecl*> params_;
+};
+
+}  // namespace
+
+KernelFunc WithLateWaits(KernelFunc kernel) {
+  if (kernel.body != nullptr) kernel.body = LateWaits(Stmt(kernel.body)).Run();
+  return kernel;
+}
+
+KernelFunc WithEarlyLoads(KernelFunc kernel, int* next_buffer) {
+  if (kernel.body != nullptr) kernel.body = EarlyLoads(kernel, next_buffer).Run(kernel.body);
+  return kernel;
+}
+
+}  // namespace diapason
