@@ -16,7 +16,8 @@ bool RunsBodyOnce(const StmtNode& s, const std::function<bool(int buffer)>& awai
 
 struct Leaf {
   Stmt stmt;
-  std::vector<const StmtNode*> around;  // the statements that hold it, the outermost first; they live as long as the tree
+  std::vector<const StmtNode*>
+      around;  // the statements that hold it, the outermost first; they live as long as the tree
 };
 
 // Of a kernel's body, or of an iteration of a loop; in order. Lets that load are leaves.

@@ -26,7 +26,7 @@ std::set<int> BuffersIn(const Stmt& body, Scope scope) {
 
 bool Publishes(const Stmt& stmt) { return stmt->kind == StmtKind::kGroupSync && stmt->sync == GroupSync::kPublish; }
 
-// A wait for copies, what publishes them, and a barrier, from leaf `first` to leaf `barrier`.
+// A wait for copies, what publishes them, and a barrier, from step `first` to step `barrier` of a kernel's first steps.
 struct Meeting {
   size_t first = 0, barrier = 0;
   int64_t unfinished = 0;
@@ -34,41 +34,65 @@ struct Meeting {
   int64_t threads = 0;
 };
 
+// What a kernel does first: its leaves up to a loop in which threads meet, and those of that loop's first iteration.
+struct FirstSteps {
+  explicit FirstSteps(const Stmt& body) {
+    const auto meets = [](const StmtNode& s) { return s.kind == StmtKind::kBarrier; };
+    for (const Leaf& leaf : LeavesOf(body)) {
+      if (!IsLoop(leaf.stmt, ForKind::kSerial) || !Contains(leaf.stmt, meets)) {
+        all.push_back(leaf.stmt);
+        continue;
+      }
+      loop = leaf.stmt;
+      before_loop = all.size();
+      for (const Leaf& step : LeavesOf(loop->body[0])) all.push_back(step.stmt);
+      return;
+    }
+    before_loop = all.size();
+  }
+
+  std::vector<Stmt> all;
+  size_t before_loop = 0;
+  Stmt loop;  // may be null
+};
+
 class LateWaits {
  public:
   explicit LateWaits(const Stmt& body)
-      : body_(body),
-        leaves_(LeavesOf(body)),
-        shared_(BuffersIn(body, Scope::kShared)),
-        local_(BuffersIn(body, Scope::kLocal)) {}
+      : body_(body), steps_(body), shared_(BuffersIn(body, Scope::kShared)), local_(BuffersIn(body, Scope::kLocal)) {}
 
   Stmt Run() const {
     const std::optional<Meeting> early = MeetingAt(SkipQuiet(0, false));
-    if (!early || !early->waits || early->unfinished != 0 || IsInLoop(early->barrier)) return body_;
-    const size_t next = SkipQuiet(early->barrier + 1, true);
+    if (!early || !early->waits || early->unfinished != 0 || early->barrier >= steps_.before_loop) return body_;
+    size_t next = SkipQuiet(early->barrier + 1, true);
+    // The barrier at a loop's head is there for its other iterations.
+    if (next == steps_.before_loop && IsBarrier(next)) next = SkipQuiet(next + 1, true);
     const std::optional<Meeting> late = MeetingAt(next);
-    if (!late || late->threads != early->threads || (IsInLoop(next) && !late->waits)) return body_;
-    int64_t commits = 0;
-    for (size_t i = early->barrier + 1; i < next; ++i) commits += CommitsIn(*leaves_[i].stmt);
+    if (!late || late->threads != early->threads) return body_;
+    const bool in_loop = late->barrier >= steps_.before_loop, publish = early->publishes && !late->publishes;
+    if (in_loop && (!late->waits || publish)) return body_;
+    const int64_t commits = CommitsBetween(early->barrier + 1, next);
     // Groups in front of the early wait are then among those that are finished.
-    if (late->waits && late->unfinished > commits) return body_;
-    const bool publish = early->publishes && !late->publishes;
-    if (publish && IsInLoop(next)) return body_;
+    const bool covered = !late->waits || late->unfinished <= commits;
+    const bool skewed = IsSkewed(*late);
+    if (!covered && !skewed) return body_;
     Stmt moved;
     if (publish) moved = MakeGroupSync(GroupSync::kPublish);
     if (!late->waits) moved = MakeSeq({MakeWait(commits), moved});
     return MapLeaves(body_, [&](size_t i, const Stmt& leaf) {
       if (i >= early->first && i <= early->barrier) return Stmt();
+      // One group with the loop's first copies, since its first wait would wait for a group of their own.
+      if (skewed && i < early->first && leaf->kind == StmtKind::kCommit) return Stmt();
       return i == late->barrier && moved != nullptr ? MakeSeq({moved, leaf}) : leaf;
     });
   }
 
  private:
-  bool IsInLoop(size_t leaf) const { return leaf < leaves_.size() && IsLoop(leaves_[leaf].stmt, ForKind::kSerial); }
+  bool IsBarrier(size_t step) const { return step < steps_.all.size() && steps_.all[step]->kind == StmtKind::kBarrier; }
 
-  // The first leaf from `i` on that does more than begin copies to shared memory or store to registers.
+  // The first step from `i` on that does more than begin copies to shared memory or store to registers.
   size_t SkipQuiet(size_t i, bool tensors) const {
-    while (i < leaves_.size() && IsQuiet(*leaves_[i].stmt, tensors)) ++i;
+    while (i < steps_.all.size() && IsQuiet(*steps_.all[i], tensors)) ++i;
     return i;
   }
 
@@ -93,8 +117,7 @@ class LateWaits {
       case StmtKind::kAlloc: break;
       default: return false;
     }
-    return std::all_of(s.body.begin(), s.body.end(),
-                       [&](const Stmt& child) { return IsQuiet(*child, tensors); });
+    return std::all_of(s.body.begin(), s.body.end(), [&](const Stmt& child) { return IsQuiet(*child, tensors); });
   }
 
   static int64_t CommitsIn(const StmtNode& s) {
@@ -104,42 +127,48 @@ class LateWaits {
     return s.kind == StmtKind::kFor && s.for_kind != ForKind::kThreadX ? commits * s.extent : commits;
   }
 
-  // Where all threads meet next, behind a wait or not. A loop may begin with all of it, or with the barrier.
+  int64_t CommitsBetween(size_t begin, size_t end) const {
+    int64_t commits = 0;
+    for (size_t i = begin; i < end; ++i) commits += CommitsIn(*steps_.all[i]);
+    return commits;
+  }
+
+  // Where all threads meet next, behind a wait or not.
   std::optional<Meeting> MeetingAt(size_t i) const {
     Meeting meeting;
-    meeting.first = i;
-    for (; i < leaves_.size(); ++i) {
+    for (meeting.first = i; i < steps_.all.size(); ++i) {
+      const StmtNode& stmt = *steps_.all[i];
       meeting.barrier = i;
-      if (!IsInLoop(i)) {
-        if (!Follow(leaves_[i].stmt, meeting)) return std::nullopt;
-        if (leaves_[i].stmt->kind == StmtKind::kBarrier) return meeting;
-        continue;
-      }
-      for (const Leaf& leaf : LeavesOf(leaves_[i].stmt->body[0])) {
-        if (!Follow(leaf.stmt, meeting)) return std::nullopt;
-        if (leaf.stmt->kind == StmtKind::kBarrier) return meeting;
+      if (stmt.kind == StmtKind::kWait && !meeting.waits && !meeting.publishes) {
+        meeting.waits = true;
+        meeting.unfinished = stmt.extent;
+      } else if (Publishes(steps_.all[i]) && !meeting.publishes) {
+        meeting.publishes = true;
+      } else if (stmt.kind == StmtKind::kBarrier) {
+        meeting.threads = stmt.extent;
+        return meeting;
+      } else {
+        return std::nullopt;
       }
     }
     return std::nullopt;
   }
 
-  // Takes the next statement of the meeting; false if it is none.
-  static bool Follow(const Stmt& stmt, Meeting& meeting) {
-    if (stmt->kind == StmtKind::kWait && !meeting.waits && !meeting.publishes) {
-      meeting.waits = true;
-      meeting.unfinished = stmt->extent;
-    } else if (Publishes(stmt) && !meeting.publishes) {
-      meeting.publishes = true;
-    } else if (stmt->kind == StmtKind::kBarrier) {
-      meeting.threads = stmt->extent;
-    } else {
-      return false;
-    }
-    return true;
+  // Whether a loop begins with this meeting, and its first iterations only begin copies: so many that the copies of the
+  // first one, and what is in a group with them, have arrived when the work begins.
+  bool IsSkewed(const Meeting& meeting) const {
+    if (meeting.first != steps_.before_loop || meeting.barrier < steps_.before_loop) return false;
+    const size_t work = SkipQuiet(meeting.barrier + 1, true);
+    if (work + 1 != steps_.all.size() || steps_.all[work]->kind != StmtKind::kIf) return false;
+    const Expr& condition = steps_.all[work]->condition;
+    if (condition->kind != ExprKind::kLt && condition->kind != ExprKind::kLe) return false;
+    if (condition->args[0]->kind != ExprKind::kIntImm || condition->args[1] != steps_.loop->var) return false;
+    const int64_t first = condition->args[0]->value + (condition->kind == ExprKind::kLt);
+    return CommitsBetween(meeting.barrier + 1, work) == 1 && meeting.unfinished < first;
   }
 
   const Stmt& body_;
-  const std::vector<Leaf> leaves_;
+  const FirstSteps steps_;
   const std::set<int> shared_, local_;
 };
 
@@ -207,8 +236,7 @@ class EarlyLoads {
   using Loops = std::vector<const StmtNode*>;
 
   Stmt Mapped(Region& region, size_t i, const Stmt& leaf) {
-    if (IsLoop(leaf, ForKind::kSerial) &&
-        Contains(leaf->body[0], [](const StmtNode& s) {
+    if (IsLoop(leaf, ForKind::kSerial) && Contains(leaf->body[0], [](const StmtNode& s) {
           return s.kind == StmtKind::kWait || (s.kind == StmtKind::kMbarrier && s.mbarrier == MbarrierOp::kWait);
         }))
       return WithBody(*leaf, {Run(leaf->body[0])});
@@ -273,11 +301,12 @@ class EarlyLoads {
     own.dtype = load->dtype;
     own.scope = Scope::kLocal;
     own.packed = pairs && IsNarrowFloat(load->dtype);
-    Stmt stmt = MakeStore(own.id, Substitute(place, renamed),
-                          Load(load->buffer, load->dtype, {Substitute(index, renamed)}));
+    Stmt stmt =
+        MakeStore(own.id, Substitute(place, renamed), Load(load->buffer, load->dtype, {Substitute(index, renamed)}));
     for (size_t l = used.size(); l-- > 0;) {
       const bool vector = pairs && l + 1 == used.size();
-      stmt = MakeFor(vector ? ForKind::kVectorize : ForKind::kUnroll, renamed[used[l]->var.get()], used[l]->extent, stmt);
+      stmt =
+          MakeFor(vector ? ForKind::kVectorize : ForKind::kUnroll, renamed[used[l]->var.get()], used[l]->extent, stmt);
     }
     if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
     (param.constant ? region.constants : region.loads).push_back(stmt);

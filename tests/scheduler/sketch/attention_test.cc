@@ -525,6 +525,44 @@ TEST(AttentionTest, ValuesArriveBehindTheScores) {
   EXPECT_EQ(order, (std::vector<std::string>{"ask", "ask", "ask", "wait 1", "products", "wait 0", "products"}));
 }
 
+// What scores are scaled and masked with does not wait for them: it is loaded while the first copies are on their way,
+// and with them, where they are waited for once.
+TEST(AttentionTest, MasksAreLoadedInFrontOfTheScores) {
+  const ComputeDag half = Attention({.queries = 128, .keys = 64, .size = 32, .values = 32, .dtype = DType::kFloat16});
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const auto task = TaskSpace::Create(half, target, facts).value();
+  const testing::Reference reference = testing::MakeReference(half, 7);
+  for (const auto& [name, step, stages] : {std::tuple("attention/attention_wgmma", 4, 1),
+                                           {"attention/attention_wgmma.boxes", 2, 2},
+                                           {"attention/attention_tensor.lanes", 4, 1}}) {
+    SCOPED_TRACE(name);
+    ASSERT_GE(task->Find(name), 0);
+    const Space& space = task->space(task->Find(name));
+    const auto configuration = testing::Decide(space, {{"key.step", step}, {"stages", stages}});
+    const auto lowered = Lower(half, space.Instantiate(configuration), target, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    testing::ExpectNestComputes(*lowered, reference, 2e-2);
+    const KernelFunc& kernel = lowered->kernels[0];
+    // Not by copies: by threads, into registers.
+    int before = 0, behind = 0, waits = 0;
+    bool products = false;
+    Contains(kernel.body, [&](const StmtNode& s) {
+      products = products || s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma;
+      waits += s.kind == StmtKind::kWait && !products;
+      const bool loads = s.kind == StmtKind::kStore && !s.async && LoadsFrom(s.value, [&](int buffer) {
+                           return std::any_of(kernel.params.begin(), kernel.params.end(),
+                                              [&](const BufferDecl& p) { return p.id == buffer; });
+                         });
+      if (loads && !products) before += waits == 0;
+      behind += loads && products && s.value->kind != ExprKind::kCast;
+      return false;
+    });
+    EXPECT_GE(before, 1) << ToString(kernel);
+    EXPECT_EQ(waits, 1) << ToString(kernel);
+  }
+}
+
 // On a processor vectors run along keys: a kernel in front transposes them where the model does, and then nothing is
 // transposed or scaled in the loops.
 TEST(AttentionTest, OnProcessorsKeysAreTransposedOnce) {
