@@ -34,6 +34,9 @@ absl::Status SinkViews(Network& network);
 // Products of one tensor by several constant matrices, each of which a view divides into heads and a transposition
 // reads (queries, keys and values of an attention), become one product and slices of it.
 absl::Status MergeProjections(Network& network);
+// Slices, views and transpositions between a tensor and a product of an attention come twice where others read their
+// results too (a decoder's outputs): those of the product can then be part of its kernel.
+void RepeatMoves(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);
 // Gives four-dimensional activations between image operators the layout, with weights laid out anew and transposes only

@@ -286,6 +286,48 @@ TEST(MergeProjections, LeavesOthersAlone) {
   EXPECT_EQ(after.ToString(), before.ToString());
 }
 
+// Attention of a decoder: heads of one product, of which the keys and values are given out. `softmax`: or a function of
+// single scores.
+Network DecoderAttention(bool softmax, bool give_out) {
+  Builder b;
+  const int heads = b.In({1, 5, 6, 4});
+  const auto moved = [&](int64_t begin, const Ints& perm) {
+    const int part = b.Op("slice", {heads}, {{"starts", Ints{begin}}, {"ends", Ints{begin + 2}}, {"axes", Ints{2}}});
+    return b.Op("transpose", {part}, {{"perm", perm}});
+  };
+  const int q = moved(0, {0, 2, 1, 3}), k = moved(2, {0, 2, 1, 3}), v = moved(4, {0, 2, 1, 3});
+  int scores = b.Op("matmul", {q, b.Op("transpose", {k}, {{"perm", Ints{0, 1, 3, 2}}})});
+  scores = b.Op("mul", {scores, b.n.AddConstant("scale", Array::FromFloats({}, {0.5}))});
+  const int y = b.Op("matmul", {b.Op(softmax ? "softmax" : "sigmoid", {scores}), v});
+  return give_out ? b.Out({y, k, v}) : b.Out({y});
+}
+
+TEST(RepeatMoves, AnAttentionMovesTheHeadsItselfThatOthersGet) {
+  const Network before = DecoderAttention(true, true);
+  Network after = before;
+  RepeatMoves(after);
+  ASSERT_TRUE(after.Validate().ok());
+  ExpectSameResults(before, after);
+  EXPECT_EQ(CountOps(after, "slice"), CountOps(before, "slice") + 2) << after.ToString();
+  const std::string once = after.ToString();
+  RepeatMoves(after);
+  EXPECT_EQ(after.ToString(), once);
+  // The attention with all it reads, and a kernel for each of its inputs that is given out.
+  const auto whole = Optimize(before, {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ExpectSameResults(before, *whole);
+  EXPECT_EQ(PartitionNetwork(*whole)->subgraphs.size(), 3u) << whole->ToString();
+}
+
+TEST(RepeatMoves, LeavesOthersAlone) {
+  for (const auto& [softmax, give_out] : {std::pair(true, false), {false, true}, {false, false}}) {
+    Network network = DecoderAttention(softmax, give_out);
+    const std::string before = network.ToString();
+    RepeatMoves(network);
+    EXPECT_EQ(network.ToString(), before);
+  }
+}
+
 TEST(Canonicalize, PutsZeroPaddingIntoConvolutions) {
   Builder b;
   int x = b.Op("pad", {b.In({1, 2, 4, 4})}, {{"pads", Ints{0, 0, 1, 0, 0, 0, 2, 1}}});

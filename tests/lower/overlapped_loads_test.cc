@@ -44,10 +44,10 @@ struct ScoreParts {
     Stmt all = MakeAlloc(Scoped(kTotal, "sum", 1, Scope::kLocal), MakeSeq(std::move(body)));
     all = MakeAlloc(Scoped(kKeyTile, "tile", kSteps * kLanes, Scope::kShared), all);
     all = MakeAlloc(Scoped(kQueryRow, "row", kLanes, Scope::kShared), all);
-    return KernelOf("scores",
-                    {Global(kQueries, "Q", kLanes), Global(kKeys, "K", kSteps * kLanes),
-                     Global(kOutput, "Y", kLanes, true)},
-                    BlockLoop(MakeVar("b"), 1, ThreadLoop(t, kLanes, all)), 1, kLanes);
+    return KernelOf(
+        "scores",
+        {Global(kQueries, "Q", kLanes), Global(kKeys, "K", kSteps * kLanes), Global(kOutput, "Y", kLanes, true)},
+        BlockLoop(MakeVar("b"), 1, ThreadLoop(t, kLanes, all)), 1, kLanes);
   }
 };
 
@@ -112,10 +112,10 @@ TEST(LateWaits, WhatIsReadBeforeStaysWaitedFor) {
 // The barrier at the head of a loop protects the tile of the iteration before.
 TEST(LateWaits, ALoopMayBeginWithABarrierAndItsCopies) {
   const ScoreParts p;
-  const KernelFunc late = Late(p.Kernel(
-      {p.CopyRow(), MakeCommit(), p.Await(), p.Clear(),
-       Serial(p.step, kSteps,
-              MakeSeq({MakeBarrier(), p.CopyTile(p.step, I(0)), MakeCommit(), p.Await(), p.AddTile(I(0))}))}));
+  const KernelFunc late = Late(
+      p.Kernel({p.CopyRow(), MakeCommit(), p.Await(), p.Clear(),
+                Serial(p.step, kSteps,
+                       MakeSeq({MakeBarrier(), p.CopyTile(p.step, I(0)), MakeCommit(), p.Await(), p.AddTile(I(0))}))}));
   EXPECT_EQ(Waits(late), 1) << ToString(late);
   EXPECT_EQ(Barriers(late), 2) << ToString(late);
 }
@@ -127,9 +127,9 @@ TEST(LateWaits, OfASkewedLoopTheFirstWaitIsForNothing) {
     const Stmt copies = MakeIf(Lt(p.step, I(kSteps)), p.CopyTile(p.step, p.step));
     const Stmt work = MakeIf(Le(I(ahead), p.step), p.AddTile(Max(Sub(p.step, I(ahead)), I(0))));
     const auto kernel = [&](int64_t unfinished) {
-      return p.Kernel({p.CopyRow(), MakeCommit(), p.Await(), p.Clear(),
-                       Serial(p.step, kSteps + ahead,
-                              MakeSeq({MakeWait(unfinished), MakeBarrier(), copies, MakeCommit(), work}))});
+      return p.Kernel(
+          {p.CopyRow(), MakeCommit(), p.Await(), p.Clear(),
+           Serial(p.step, kSteps + ahead, MakeSeq({MakeWait(unfinished), MakeBarrier(), copies, MakeCommit(), work}))});
     };
     const KernelFunc late = Late(kernel(ahead - 1));
     EXPECT_EQ(Waits(late), 1) << ToString(late);

@@ -46,6 +46,7 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, s
   // Transposes of weights that were computed, and those that cancel.
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
+  RepeatMoves(network);
   RETURN_IF_ERROR(EliminateDeadCode(network));
   RETURN_IF_ERROR(network.Validate());
   return network;
