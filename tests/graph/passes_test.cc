@@ -290,7 +290,7 @@ TEST(MergeProjections, LeavesOthersAlone) {
 // single scores.
 Network DecoderAttention(bool softmax, bool give_out) {
   Builder b;
-  const int heads = b.In({1, 5, 6, 4});
+  const int heads = b.Op("reshape", {b.In({1, 5, 24})}, {{"shape", Ints{1, 5, 6, 4}}});
   const auto moved = [&](int64_t begin, const Ints& perm) {
     const int part = b.Op("slice", {heads}, {{"starts", Ints{begin}}, {"ends", Ints{begin + 2}}, {"axes", Ints{2}}});
     return b.Op("transpose", {part}, {{"perm", perm}});

@@ -1,6 +1,7 @@
 // Decoders give out the keys and values that their attentions read, with heads moved to the front. An attention can
 // read its heads from where they are, without a kernel that moves them, if nobody else needs what the moves make. So
 // here it gets moves of its own: whoever waits for the moved heads besides does not hold it up.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -68,17 +69,19 @@ class MoveRepeater {
   int OwnMovesOf(int tensor, std::vector<Node>* nodes) {
     static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "reshape"};
     std::vector<int> chain;  // nodes, from the last one
-    bool shared = false;
-    int from = tensor;
-    for (int n = producers_[from]; n >= 0 && moves.contains(network_.nodes[n].op); n = producers_[from]) {
-      shared |= network_.is_output(from) || consumers_[from].size() > 1;
+    for (int n = producers_[tensor]; n >= 0 && moves.contains(network_.nodes[n].op);
+         n = producers_[network_.nodes[n].inputs[0]])
       chain.push_back(n);
-      from = network_.nodes[n].inputs[0];
-    }
+    // Others may read the view of heads that slices are taken of: it moves nothing.
+    while (!chain.empty() && network_.nodes[chain.back()].op == "reshape") chain.pop_back();
+    const bool shared = std::any_of(chain.begin(), chain.end(), [this](int n) {
+      const int made = network_.nodes[n].output;
+      return network_.is_output(made) || consumers_[made].size() > 1;
+    });
     if (!shared) return tensor;
     const auto known = repeated_.find(tensor);
     if (known != repeated_.end()) return known->second;
-    int made = from;
+    int made = network_.nodes[chain.back()].inputs[0];
     for (size_t i = chain.size(); i-- > 0;) {
       Node node = network_.nodes[chain[i]];
       network_.tensors.push_back(
