@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -105,9 +106,11 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
 }
 
 // Compiles the source in the file instead of the program's own, if there is such a file.
-absl::Status Replace(const std::string& path, Program& program) {
+absl::Status Replace(const std::string& path, Line& line) {
   std::ifstream file(path);
   if (!file) return absl::OkStatus();
+  Program& program = line.program;
+  line.text += " (replaced)";
   program.source.assign(std::istreambuf_iterator<char>(file), {});
   return CompileSource(program, 60);
 }
@@ -163,6 +166,8 @@ absl::Status Run(const Arguments& arguments) {
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });
   if (task == partition.tasks.end())
     return absl::NotFoundError(absl::StrCat("no task is named '", arguments.task, "'"));
+  if (!arguments.replacements.empty() && !std::filesystem::is_directory(arguments.replacements))
+    return absl::NotFoundError(absl::StrCat("there is no folder '", arguments.replacements, "'"));
   auto device = OpenDevice(target);
   const DeviceFacts facts = ResolveFacts(target);
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces, TaskSpace::Create(task->dag, target, facts));
@@ -177,7 +182,7 @@ absl::Status Run(const Arguments& arguments) {
       for (size_t i = t; i < lines.size(); i += width) {
         absl::Status status = Compile(task->dag, *spaces, target, facts, &lines[i]);
         if (status.ok() && !arguments.replacements.empty())
-          status = Replace(absl::StrCat(arguments.replacements, "/", i, ".cu"), lines[i].program);
+          status = Replace(absl::StrCat(arguments.replacements, "/", i, ".cu"), lines[i]);
         if (!status.ok()) lines[i].problem = std::string(status.message());
       }
     });

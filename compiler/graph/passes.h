@@ -34,8 +34,8 @@ absl::Status SinkViews(Network& network);
 // Products of one tensor by several constant matrices, each of which a view divides into heads and a transposition
 // reads (queries, keys and values of an attention), become one product and slices of it.
 absl::Status MergeProjections(Network& network);
-// Slices, views and transpositions between a tensor and a product of an attention come twice where others read their
-// results too (a decoder's outputs): those of the product can then be part of its kernel.
+// Slices and transpositions in front of a product of an attention (one whose softmax alone another product reads, or
+// that product) come again for it where others read their results too: they can then be part of the attention's kernel.
 void RepeatMoves(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);

@@ -76,14 +76,15 @@ class LateWaits {
     const bool covered = !late->waits || late->unfinished <= commits;
     const bool skewed = IsSkewed(*late);
     if (!covered && !skewed) return body_;
-    Stmt moved;
-    if (publish) moved = MakeGroupSync(GroupSync::kPublish);
-    if (!late->waits) moved = MakeSeq({MakeWait(commits), moved});
     return MapLeaves(body_, [&](size_t i, const Stmt& leaf) {
       if (i >= early->first && i <= early->barrier) return Stmt();
       // One group with the loop's first copies, since its first wait would wait for a group of their own.
       if (skewed && i < early->first && leaf->kind == StmtKind::kCommit) return Stmt();
-      return i == late->barrier && moved != nullptr ? MakeSeq({moved, leaf}) : leaf;
+      std::vector<Stmt> here;
+      if (i == late->first && !late->waits) here.push_back(MakeWait(commits));
+      if (i == late->barrier && publish) here.push_back(MakeGroupSync(GroupSync::kPublish));
+      here.push_back(leaf);
+      return MakeSeq(std::move(here));
     });
   }
 
@@ -172,8 +173,9 @@ class LateWaits {
   const std::set<int> shared_, local_;
 };
 
-// Elements that a thread loads ahead: two for each of its scores in a tile of 64 rows and 128 columns, and some scales.
-constexpr int64_t kMostElements = 72;
+// Registers that a thread loads ahead: one for each of its scores in a tile of 64 rows and 128 columns, and some
+// scales.
+constexpr int64_t kMostRegisters = 72;
 
 class EarlyLoads {
  public:
@@ -214,7 +216,6 @@ class EarlyLoads {
     std::vector<BufferDecl> decls{};
     std::vector<Stmt> loads{}, constants{};
     std::vector<std::pair<Expr, Expr>> known{};  // loads of global memory, and of the registers
-    int64_t elements = 0;
   };
 
   static bool IsWait(const Stmt& stmt) {
@@ -271,12 +272,13 @@ class EarlyLoads {
 
   // The load of the registers that have what the load of global memory would find, or that load.
   Expr Ahead(Region& region, const Leaf& leaf, const Loops& loops, const Expr& load) {
-    for (const auto& [global, own] : region.known)
-      if (Equal(global, load)) return own;
     const BufferDecl& param = *params_.at(load->buffer);
     Expr index = load->args[0];
     const StmtNode* threads = nullptr;
     if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads)) return load;
+    const Expr found = Load(load->buffer, load->dtype, {index});
+    for (const auto& [global, own] : region.known)
+      if (Equal(global, found)) return own;
     VarMap renamed;
     if (threads != nullptr) renamed[threads->var.get()] = MakeVar(threads->var->name);
     Loops used;
@@ -292,8 +294,9 @@ class EarlyLoads {
       own.elements *= loop->extent;
       place = Add(Mul(place, IntImm(loop->extent)), loop->var);
     }
-    if (region.elements + own.elements > kMostElements) return load;
-    region.elements += own.elements;
+    const int64_t registers = own.elements * std::max(1, BytesOf(load->dtype) / 4);
+    if (registers > most_) return load;
+    most_ -= registers;
     const bool pairs =
         !used.empty() && used.back()->extent == 2 && ToAffine(index).CoefficientOf(used.back()->var.get()) == 1;
     own.id = next_buffer_++;
@@ -311,12 +314,12 @@ class EarlyLoads {
     if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
     (param.constant ? region.constants : region.loads).push_back(stmt);
     region.decls.push_back(own);
-    region.known.emplace_back(load, Load(own.id, load->dtype, {place}));
+    region.known.emplace_back(found, Load(own.id, load->dtype, {place}));
     return region.known.back().second;
   }
 
   // Whether an index of `leaf` can be computed at the place of another leaf in front of it, but for the loop over
-  // threads that it uses: `threads`. Lets are put into the index.
+  // threads that it uses: `threads`. Lets are put into the index. Not one that is loaded itself.
   static bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* index, const StmtNode** threads) {
     for (size_t i = leaf.around.size(); i-- > 0;) {
       const StmtNode* around = leaf.around[i];
@@ -330,7 +333,7 @@ class EarlyLoads {
         return false;
       }
     }
-    return true;
+    return !LoadsFrom(*index, [](int) { return true; });
   }
 
   // The tree with `wrap` applied inside the loops over blocks.
@@ -341,6 +344,7 @@ class EarlyLoads {
   }
 
   int& next_buffer_;
+  int64_t most_ = kMostRegisters;  // registers that are left
   const std::set<int> local_;
   std::map<int, const BufferDecl*> params_;
 };

@@ -319,6 +319,29 @@ TEST(RepeatMoves, AnAttentionMovesTheHeadsItselfThatOthersGet) {
   EXPECT_EQ(PartitionNetwork(*whole)->subgraphs.size(), 3u) << whole->ToString();
 }
 
+TEST(RepeatMoves, AttentionsThatShareKeysAndValuesHaveMovesEach) {
+  Builder b;
+  const int k = b.Op("transpose", {b.In({1, 5, 2, 4}, "k")}, {{"perm", Ints{0, 2, 3, 1}}});
+  const int v = b.Op("transpose", {b.In({1, 5, 2, 4}, "v")}, {{"perm", Ints{0, 2, 1, 3}}});
+  const auto attend = [&](int q) { return b.Op("matmul", {b.Op("softmax", {b.Op("matmul", {q, k})}), v}); };
+  const Network before = b.Out({attend(attend(b.In({1, 2, 5, 4}, "q")))});
+  const auto after = Optimize(before, {});
+  ASSERT_TRUE(after.ok()) << after.status();
+  ExpectSameResults(before, *after);
+  EXPECT_EQ(CountOps(*after, "transpose"), 4) << after->ToString();
+  EXPECT_EQ(PartitionNetwork(*after)->subgraphs.size(), 2u) << after->ToString();
+}
+
+// A head of a classifier that gives out its features.
+TEST(RepeatMoves, ASoftmaxAloneIsNoAttention) {
+  Builder b;
+  const int t = b.Op("transpose", {b.Op("relu", {b.In({1, 6, 5})})}, {{"perm", Ints{0, 2, 1}}});
+  const Network before = b.Out({t, b.Op("softmax", {b.Op("matmul", {t, b.Const({6, 4})})})});
+  Network after = before;
+  RepeatMoves(after);
+  EXPECT_EQ(after.ToString(), before.ToString());
+}
+
 TEST(RepeatMoves, LeavesOthersAlone) {
   for (const auto& [softmax, give_out] : {std::pair(true, false), {false, true}, {false, false}}) {
     Network network = DecoderAttention(softmax, give_out);

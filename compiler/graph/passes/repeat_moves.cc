@@ -1,8 +1,8 @@
-// Decoders give out the keys and values that their attentions read, with heads moved to the front. An attention can
-// read its heads from where they are, without a kernel that moves them, if nobody else needs what the moves make. So
-// here it gets moves of its own: whoever waits for the moved heads besides does not hold it up.
+// An attention can read its heads from where they are, without a kernel that moves them, if nobody else needs what the
+// moves make. Decoders give out the keys and values that their attentions read, with heads moved to the front; other
+// models transpose queries, keys and values together. So here each product of an attention gets moves of its own: who
+// waits for the moved heads besides does not hold it up.
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,47 +21,42 @@ class MoveRepeater {
       : network_(network), consumers_(network.Consumers()), producers_(network.Producers()) {}
 
   void Run() {
+    std::set<std::pair<size_t, size_t>> own;  // nodes and their operands
+    for (size_t n = 0; n < network_.nodes.size(); ++n) {
+      const int values = ProductByItsSoftmax(network_.nodes[n]);
+      if (values >= 0) own.insert({{n, 0}, {n, 1}, {values, 1}});
+    }
     std::vector<Node> nodes;
     const std::vector<Node> old = network_.nodes;
     for (size_t n = 0; n < old.size(); ++n) {
       Node node = old[n];
-      if (node.op == "matmul" && IsScores(node)) {
-        for (int& operand : node.inputs) operand = OwnMovesOf(operand, &nodes);
-      } else if (node.op == "matmul" && ReadsSoftmax(node.inputs[0])) {
-        node.inputs[1] = OwnMovesOf(node.inputs[1], &nodes);
-      }
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (own.contains({n, i})) node.inputs[i] = OwnMovesOf(node.inputs[i], &nodes);
       nodes.push_back(std::move(node));
     }
     network_.nodes = std::move(nodes);
   }
 
  private:
-  // Element-wise operators between a product and a softmax: scales, masks and conversions.
-  static constexpr int kMostBetween = 6;
-
-  static bool IsElementwise(const Node& node) { return FindOperator(node.op)->kind == OperatorKind::kElementwise; }
-
-  // Whether a softmax reads the product, or element-wise operators of one reader each in between.
-  bool IsScores(const Node& product) const {
-    int tensor = product.output;
-    for (int step = 0; step <= kMostBetween; ++step) {
-      if (network_.is_output(tensor) || consumers_[tensor].size() != 1) return false;
-      const Node& reader = network_.nodes[consumers_[tensor][0]];
-      if (reader.op == "softmax") return true;
-      if (!IsElementwise(reader)) return false;
-      tensor = reader.output;
-    }
-    return false;
+  // The node that alone reads a tensor; -1 if there are several, or the network gives the tensor out.
+  int OnlyReader(int tensor) const {
+    return network_.is_output(tensor) || consumers_[tensor].size() != 1 ? -1 : consumers_[tensor][0];
   }
 
-  bool ReadsSoftmax(int tensor) const {
-    for (int step = 0; step <= kMostBetween && producers_[tensor] >= 0; ++step) {
-      const Node& node = network_.nodes[producers_[tensor]];
-      if (node.op == "softmax") return true;
-      if (!IsElementwise(node)) return false;
-      tensor = node.inputs[0];
+  // Of a product of scores, the product by their softmax, with element-wise operators in between (scales, masks and
+  // conversions); -1 if it is no such product.
+  int ProductByItsSoftmax(const Node& scores) const {
+    if (scores.op != "matmul") return -1;
+    bool softmax = false;
+    int tensor = scores.output;
+    for (int n = OnlyReader(tensor); n >= 0; n = OnlyReader(tensor)) {
+      const Node& node = network_.nodes[n];
+      if (node.op == "matmul") return softmax && node.inputs[0] == tensor && node.inputs[1] != tensor ? n : -1;
+      if (node.op != "softmax" && FindOperator(node.op)->kind != OperatorKind::kElementwise) return -1;
+      softmax |= node.op == "softmax";
+      tensor = node.output;
     }
-    return false;
+    return -1;
   }
 
   // The tensor itself unless moves make it of another one and somebody else reads one of them; else the result of the
@@ -79,8 +74,6 @@ class MoveRepeater {
       return network_.is_output(made) || consumers_[made].size() > 1;
     });
     if (!shared) return tensor;
-    const auto known = repeated_.find(tensor);
-    if (known != repeated_.end()) return known->second;
     int made = network_.nodes[chain.back()].inputs[0];
     for (size_t i = chain.size(); i-- > 0;) {
       Node node = network_.nodes[chain[i]];
@@ -91,13 +84,12 @@ class MoveRepeater {
       node.output = made = static_cast<int>(network_.tensors.size()) - 1;
       nodes->push_back(std::move(node));
     }
-    return repeated_[tensor] = made;
+    return made;
   }
 
   Network& network_;
   const std::vector<std::vector<int>> consumers_;
   const std::vector<int> producers_;
-  std::map<int, int> repeated_;
 };
 
 }  // namespace
