@@ -9,6 +9,7 @@
 #include "compiler/graph/grouping/group_table.h"
 #include "compiler/graph/grouping/producer_fusion.h"
 #include "compiler/graph/grouping/row_fusion.h"
+#include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 
 namespace diapason {
@@ -81,8 +82,7 @@ GroupingFacts::GroupingFacts(const Network& network)
 }
 
 int GroupingFacts::OnlyReader(int node) const {
-  const int tensor = network.nodes[node].output;
-  return network.is_output(tensor) || consumers[tensor].size() != 1 ? -1 : consumers[tensor][0];
+  return diapason::OnlyReader(network, consumers, network.nodes[node].output);
 }
 
 Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes) { return Grouper(facts, modes).Run(); }

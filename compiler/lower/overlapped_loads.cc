@@ -218,8 +218,8 @@ class EarlyLoads {
     std::vector<std::pair<Expr, Expr>> known{};  // loads of global memory, and of the registers
   };
 
-  static bool IsWait(const Stmt& stmt) {
-    return stmt->kind == StmtKind::kWait || (stmt->kind == StmtKind::kMbarrier && stmt->mbarrier == MbarrierOp::kWait);
+  static bool IsWait(const StmtNode& s) {
+    return s.kind == StmtKind::kWait || (s.kind == StmtKind::kMbarrier && s.mbarrier == MbarrierOp::kWait);
   }
 
   // The first of the waits, one behind the other, in front of this leaf.
@@ -227,8 +227,8 @@ class EarlyLoads {
     size_t wait = kNowhere;
     for (size_t i = leaf; i-- > 0;) {
       const Stmt& stmt = leaves[i].stmt;
-      if (IsWait(stmt)) wait = i;
-      if (wait != kNowhere && !IsWait(stmt) && stmt->kind != StmtKind::kBarrier && !Publishes(stmt)) break;
+      if (IsWait(*stmt)) wait = i;
+      if (wait != kNowhere && !IsWait(*stmt) && stmt->kind != StmtKind::kBarrier && !Publishes(stmt)) break;
     }
     return wait;
   }
@@ -237,10 +237,7 @@ class EarlyLoads {
   using Loops = std::vector<const StmtNode*>;
 
   Stmt Mapped(Region& region, size_t i, const Stmt& leaf) {
-    if (IsLoop(leaf, ForKind::kSerial) && Contains(leaf->body[0], [](const StmtNode& s) {
-          return s.kind == StmtKind::kWait || (s.kind == StmtKind::kMbarrier && s.mbarrier == MbarrierOp::kWait);
-        }))
-      return WithBody(*leaf, {Run(leaf->body[0])});
+    if (IsLoop(leaf, ForKind::kSerial) && Contains(leaf->body[0], IsWait)) return WithBody(*leaf, {Run(leaf->body[0])});
     if (region.wait == kNowhere || i <= region.product) return leaf;
     Loops loops;
     return InLoops(region, region.leaves[i], leaf, loops);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 
@@ -60,11 +61,6 @@ class Merger {
   const Shape& ShapeOf(int tensor) const { return network_.tensors[tensor].type.shape; }
   bool IsConstant(int tensor) const { return network_.tensors[tensor].constant(); }
 
-  // The node that alone reads a tensor; -1 if there are several, or the network gives the tensor out.
-  int OnlyReader(int tensor) const {
-    return network_.is_output(tensor) || consumers_[tensor].size() != 1 ? -1 : consumers_[tensor][0];
-  }
-
   bool IsPlainProduct(const Node& node) const {
     if (node.op != "matmul" && node.op != "gemm") return false;
     const Attributes& a = node.attributes;
@@ -88,20 +84,20 @@ class Merger {
       if (!IsOffset(product.inputs[2], columns)) return std::nullopt;
       p.offset = product.inputs[2];
     }
-    int reader = OnlyReader(product.output);
+    int reader = OnlyReader(network_, consumers_, product.output);
     if (reader >= 0 && network_.nodes[reader].op == "add" && p.offset < 0) {
       const std::vector<int>& operands = network_.nodes[reader].inputs;
       p.bias = reader;
       p.offset = operands[operands[0] == product.output];
       if (!IsOffset(p.offset, columns)) return std::nullopt;
-      reader = OnlyReader(network_.nodes[reader].output);
+      reader = OnlyReader(network_, consumers_, network_.nodes[reader].output);
     }
     if (reader < 0 || network_.nodes[reader].op != "reshape") return std::nullopt;
     p.view = reader;
     const Shape& heads = ShapeOf(network_.nodes[reader].output);
     if (heads.size() < 3 || heads[heads.size() - 2] * heads.back() != columns) return std::nullopt;
     p.heads = heads[heads.size() - 2];
-    const int behind = OnlyReader(network_.nodes[reader].output);
+    const int behind = OnlyReader(network_, consumers_, network_.nodes[reader].output);
     if (behind < 0 || network_.nodes[behind].op != "transpose") return std::nullopt;
     return p;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 
@@ -27,9 +28,8 @@ class MoveRepeater {
       if (values >= 0) own.insert({{n, 0}, {n, 1}, {values, 1}});
     }
     std::vector<Node> nodes;
-    const std::vector<Node> old = network_.nodes;
-    for (size_t n = 0; n < old.size(); ++n) {
-      Node node = old[n];
+    for (size_t n = 0; n < network_.nodes.size(); ++n) {
+      Node node = network_.nodes[n];
       for (size_t i = 0; i < node.inputs.size(); ++i)
         if (own.contains({n, i})) node.inputs[i] = OwnMovesOf(node.inputs[i], &nodes);
       nodes.push_back(std::move(node));
@@ -38,18 +38,13 @@ class MoveRepeater {
   }
 
  private:
-  // The node that alone reads a tensor; -1 if there are several, or the network gives the tensor out.
-  int OnlyReader(int tensor) const {
-    return network_.is_output(tensor) || consumers_[tensor].size() != 1 ? -1 : consumers_[tensor][0];
-  }
-
   // Of a product of scores, the product by their softmax, with element-wise operators in between (scales, masks and
   // conversions); -1 if it is no such product.
   int ProductByItsSoftmax(const Node& scores) const {
     if (scores.op != "matmul") return -1;
     bool softmax = false;
     int tensor = scores.output;
-    for (int n = OnlyReader(tensor); n >= 0; n = OnlyReader(tensor)) {
+    for (int n = OnlyReader(network_, consumers_, tensor); n >= 0; n = OnlyReader(network_, consumers_, tensor)) {
       const Node& node = network_.nodes[n];
       if (node.op == "matmul") return softmax && node.inputs[0] == tensor && node.inputs[1] != tensor ? n : -1;
       if (node.op != "softmax" && FindOperator(node.op)->kind != OperatorKind::kElementwise) return -1;
