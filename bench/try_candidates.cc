@@ -4,11 +4,12 @@
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] [--replace DIR] < LINES
 //
 // NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 and batch=8 too) for it, and TASK a part of a
-// task's name. Each line names a sketch and values of parameters, the others have their defaults: "gemm/tensor
-// m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each: microseconds
-// (median, measured as workers do), largest relative error, shared bytes, registers, spilled bytes, the analytic
-// estimate. With --source, N.cu and N.bin of candidate N, counted from 0, are written to DIR. With --replace, N.cu of
-// DIR is compiled for candidate N, where there is such a file: a printed source that was changed by hand, to find out
+// task's name, also of one that only fusion alternatives have. Each line names a sketch and values of parameters, the
+// others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped.
+// Prints a line for each: microseconds (median, measured as workers do), largest relative error, shared bytes,
+// registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of candidate N, counted from 0, are
+// written to DIR. With --replace, N.cu of DIR is compiled for candidate N, where there is such a file: a printed source
+// that was changed by hand, to find out
 // what a part of it costs. Such a candidate's line ends with "(replaced)".
 #include <algorithm>
 #include <cmath>
@@ -31,8 +32,8 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/reference.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
-#include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
@@ -161,7 +162,8 @@ absl::Status Measurer::Measure(const Program& program) {
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(arguments.network, arguments.options));
-  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  ASSIGN_OR_RETURN(const FusionChoices fusion, FindFusionChoices(network));
+  const Partition& partition = fusion.partition;  // with the tasks of alternatives
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });
   if (task == partition.tasks.end())

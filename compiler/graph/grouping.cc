@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "compiler/graph/grouping/attention_fusion.h"
 #include "compiler/graph/grouping/concat_placement.h"
@@ -11,6 +15,7 @@
 #include "compiler/graph/grouping/row_fusion.h"
 #include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
+#include "compiler/graph/row_nodes.h"
 
 namespace diapason {
 namespace {
@@ -83,6 +88,24 @@ GroupingFacts::GroupingFacts(const Network& network)
 
 int GroupingFacts::OnlyReader(int node) const {
   return diapason::OnlyReader(network, consumers, network.nodes[node].output);
+}
+
+bool GroupingFacts::AppendsForOneRow(int node) const {
+  const Node& concat = network.nodes[node];
+  if (concat.op != "concat" || concat.inputs.size() != 2) return false;
+  const auto rank = static_cast<int64_t>(ResultOf(node).type.shape.size());
+  const int64_t axis = concat.attributes.Int("axis", 0);
+  if (axis == rank - 1 || axis == -1) return false;  // rows are put together of two parts each
+  int last = node, reader = OnlyReader(node);
+  for (; reader >= 0 && MovesElements(network.nodes[reader].op); reader = OnlyReader(reader)) last = reader;
+  if (reader < 0 || !IsProductOfOneRow(network, network.nodes[reader])) return false;
+  const std::vector<int>& factors = network.nodes[reader].inputs;
+  return factors[1] == network.nodes[last].output && factors[0] != factors[1];
+}
+
+bool MovesElements(const std::string& op) {
+  static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
+  return moves.contains(op);
 }
 
 Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes) { return Grouper(facts, modes).Run(); }

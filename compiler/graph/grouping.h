@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "compiler/graph/network.h"
@@ -59,6 +60,9 @@ struct GroupingFacts {
   const Tensor& ResultOf(int node) const { return network.tensors[network.nodes[node].output]; }
   // The one node that reads the result of a node, or -1 if there are several or none, or the network gives it out.
   int OnlyReader(int node) const;
+  // Whether a node puts rows of two tensors one behind the other for a product of one row alone (a cache of keys and
+  // the new ones), perhaps through moves: the product reads each element once, and may as well read it where it is.
+  bool AppendsForOneRow(int node) const;
 
   const Network& network;
   std::vector<std::vector<int>> consumers;  // by tensor
@@ -69,6 +73,9 @@ struct GroupingFacts {
   std::vector<int> depth;  // anchors on the longest path to it, itself included
   std::vector<RecurrentNodes> recurrences;
 };
+
+// Whether an operator only moves elements of one tensor.
+bool MovesElements(const std::string& op);
 
 // kDefault for a concatenation is kKernel.
 Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes);

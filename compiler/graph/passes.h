@@ -36,6 +36,7 @@ absl::Status SinkViews(Network& network);
 absl::Status MergeProjections(Network& network);
 // Slices and transpositions in front of a product of an attention (one whose softmax alone another product reads, or
 // that product) come again for it where others read their results too: they can then be part of the attention's kernel.
+// So do concatenations of two tensors whose result a product of one row reads.
 void RepeatMoves(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);

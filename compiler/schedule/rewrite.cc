@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/rewrite_attention.h"
 #include "compiler/schedule/rewrite_gemm.h"
+#include "compiler/schedule/rewrite_padded.h"
 #include "compiler/schedule/rewrite_rows.h"
 #include "compiler/schedule/rewrite_strassen.h"
 #include "compiler/schedule/rewrite_winograd.h"
@@ -14,6 +15,7 @@ std::vector<DagRewrite> RewritesOf(const ComputeDag& dag) {
   if (GemmRewrite(dag).ok()) rewrites.push_back(DagRewrite{"gemm", {}});
   for (int64_t m : {2, 4})
     if (WinogradRewrite(dag, m).ok()) rewrites.push_back(DagRewrite{"winograd", {m}});
+  if (PaddedRewrite(dag).ok()) rewrites.push_back(DagRewrite{"padded", {}});
   if (RowsRewrite(dag).ok()) rewrites.push_back(DagRewrite{"rows", {}});
   for (int64_t levels : {1, 2})
     if (StrassenRewrite(dag, levels).ok()) rewrites.push_back(DagRewrite{"strassen", {levels}});
@@ -45,6 +47,7 @@ absl::StatusOr<ComputeDag> ApplyRewrite(const ComputeDag& dag, const DagRewrite&
   if (rewrite.name == "gemm_k" && rewrite.params.empty()) return GemmRewrite(dag, true);
   if (rewrite.name == "winograd" && rewrite.params.size() == 1) return WinogradRewrite(dag, rewrite.params[0]);
   if (rewrite.name == "rows" && rewrite.params.empty()) return RowsRewrite(dag);
+  if (rewrite.name == "padded" && rewrite.params.empty()) return PaddedRewrite(dag);
   if (rewrite.name == "attention" && rewrite.params.empty()) return AttentionRewrite(dag);
   if (rewrite.name == "attention" && rewrite.params == std::vector<int64_t>{1})
     return AttentionRewrite(dag, ScoreScale::kInExponents);
@@ -53,7 +56,7 @@ absl::StatusOr<ComputeDag> ApplyRewrite(const ComputeDag& dag, const DagRewrite&
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no rewrite ", rewrite.ToString(),
       ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
-      "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention, attention(1) and library"));
+      "winograd_k(2), winograd_k(4), rows, padded, strassen(1), strassen(2), attention, attention(1) and library"));
 }
 
 }  // namespace diapason

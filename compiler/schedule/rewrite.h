@@ -15,7 +15,8 @@ namespace diapason {
 
 // The rewrites that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has
 // spatial axes of either operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with
-// constant float32 weights; rows for dense convolutions of few channels in NHWC and float32; strassen(1) and
+// constant float32 weights; rows for dense convolutions of few channels in NHWC and float32; padded where a vector is
+// multiplied by a constant matrix whose rows are not aligned; strassen(1) and
 // strassen(2) where there is a gemm rewrite whose extents are even, or multiples of 4; attention where one product
 // reads what is computed from another, and attention(1) where that is a softmax of scores times a factor.
 std::vector<DagRewrite> RewritesOf(const ComputeDag& dag);
@@ -55,6 +56,8 @@ bool LosesDigits(const DagRewrite& rewrite);
 //
 // rows: C[n, y, x, co] = sum over window rows r and elements j of such a row of X'[n, sh*y + r, sw*ci*x + first + j] *
 // W'[r, j, co], with rows of the input as runs of w*ci elements. (rewrite_rows.h)
+//
+// padded: columns of zeros behind those of a constant matrix that a vector is multiplied by. (rewrite_padded.h)
 //
 // strassen(levels): the gemm rewrite's product as 7 or 49 products of halves or quarters of the operands.
 // (rewrite_strassen.h)

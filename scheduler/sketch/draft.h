@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ struct SketchTraits {
   bool rounds_factors = false;
   // Whether copies in core matrices are tensor copies; nothing is decided before the first that may be.
   std::optional<bool> tensor_copies;
+  // Tensors that a tile reads where they lie, by moves that are computed there: they have no copies.
+  std::set<int> read_in_place;
   // It is known from measurements to suit its task better than the analytic estimate says.
   bool preferred_fallback = false;
 };

@@ -40,6 +40,9 @@ bool HoldsScoresInLanes(const Draft& draft) {
 // Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
 bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft, StepKind::kRfactor); }
 
+// Registers are loaded by vectors; other sketches copy into shared memory or lay columns out by tiles.
+bool Streams(const Draft& draft) { return draft.traits().preferred_fallback; }
+
 using Spaces = std::vector<std::unique_ptr<Space>>;
 
 // A climb of a task with several tiled stages takes a tenth of a second, and such a task has a sketch for each
@@ -105,6 +108,10 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
       continue;
     }
     if (rewrite.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
+    if (rewrite.name == "padded") {
+      if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, Streams));
+      continue;
+    }
     if (rewrite.name == "strassen" && !StrassenMayPay(dag, rewrite.params[0], facts.flops / facts.bandwidth)) continue;
     RETURN_IF_ERROR(add(rewrite, nullptr));
     const std::optional<DagRewrite> along_k = target.is_gpu() ? WithWeightsAlongK(dag, rewrite) : std::nullopt;

@@ -71,6 +71,19 @@ bool IsInjective(const State& state, int stage) {
   return s.computes() && !s.op.reduces();
 }
 
+int DimensionAlongMemory(const State& state, int stage) {
+  const StageState& s = state.stage(stage);
+  const int last = static_cast<int>(s.op.axes.size()) - 1;
+  if (!IsInjective(state, stage) || s.prologue) return last;
+  Expr load = s.op.body;
+  while (load->kind == ExprKind::kSelect) load = load->args[1];
+  if (load->kind != ExprKind::kLoad || load->args.empty()) return last;
+  const Affine along = ToAffine(load->args[DimensionAlongMemory(state, load->buffer)]);
+  for (int d = 0; d <= last; ++d)
+    if (along.CoefficientOf(s.op.axes[d].var.get()) == 1) return d;
+  return last;
+}
+
 bool IsExpensive(const State& state, int stage) {
   bool expensive = false;
   Visit(state.stage(stage).op.body, [&](const ExprNode& e) {

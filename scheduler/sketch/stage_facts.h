@@ -17,6 +17,9 @@ int LastLoop(const State& state, int stage);  // the one made last
 
 bool NeedsTiling(const State& state, int stage);  // data reuse exists (Ansor's needs_multi_level_tiling)
 bool IsInjective(const State& state, int stage);  // computed, without reduction
+// The dimension of a stage along which neighbours are neighbours in memory: the last one, unless the stage moves
+// elements and is computed where it is read.
+int DimensionAlongMemory(const State& state, int stage);
 bool IsExpensive(const State& state, int stage);  // calls a function or chooses by condition
 // Says where a reader's loads lie (the samples of regions, the points of a grid), takes a long expression to do so,
 // and is read many times: computed where it is read, it would be most of the kernel.

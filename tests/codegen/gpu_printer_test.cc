@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <regex>
 #include <string>
 #include <utility>
@@ -185,6 +186,26 @@ TEST(GpuPrinter, GemmCopiesInVectorsAndPredicatesThem) {
   EXPECT_NE(source.find(") chunk = *(const float4*)(A + "), std::string::npos) << source;
   EXPECT_NE(source.find("*(float4*)(As + t * 4) = chunk;"), std::string::npos) << source;
   EXPECT_NE(source.find("*(float4*)(Bs + t * 4) = *(const float4*)(B + "), std::string::npos) << source;
+}
+
+// A cache and what is appended to it: all lanes of a vector are of one of them.
+TEST(GpuPrinter, CopiesThatChooseBetweenTensorsAreVectors) {
+  const auto copy = [](const std::function<Expr(const Expr& t, const Expr& l)>& chosen) {
+    const Expr t = MakeVar("t"), l = MakeVar("l");
+    const Expr at = Mad(t, 4, l), value = Select(chosen(t, l), At(0, at), At(2, Sub(at, IntImm(80))));
+    const Stmt stored = Vectorize(l, 4, MakeStore(1, at, Select(Lt(t, IntImm(30)), value, F(0))));
+    return KernelOf("choice", {Global(0, "X", 80), Global(1, "Y", 128, true), Global(2, "Z", 48)},
+                    MakeFor(ForKind::kBlockX, MakeVar("b"), 1, MakeFor(ForKind::kThreadX, t, 32, stored)), 1, 32);
+  };
+  const KernelFunc same = copy([](const Expr& t, const Expr&) { return Lt(t, IntImm(20)); });
+  for (const Dialect dialect : {Dialect::kCuda, Dialect::kOpenCl}) {
+    const std::string source = SourceOf(same, dialect);
+    EXPECT_NE(source.find("if (t < 30 && t < 20) chunk = "), std::string::npos) << source;
+    EXPECT_NE(source.find("if (t < 30 && 20 <= t) chunk = "), std::string::npos) << source;
+  }
+  const std::string apart =
+      SourceOf(copy([](const Expr& t, const Expr& l) { return Lt(Mad(t, 4, l), IntImm(78)); }), Dialect::kCuda);
+  EXPECT_EQ(apart.find("chunk = *"), std::string::npos) << apart;
 }
 
 TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {

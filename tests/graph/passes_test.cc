@@ -332,6 +332,51 @@ TEST(RepeatMoves, AttentionsThatShareKeysAndValuesHaveMovesEach) {
   EXPECT_EQ(PartitionNetwork(*after)->subgraphs.size(), 2u) << after->ToString();
 }
 
+// Queries of new tokens by the keys and values of a cache and of these tokens, which are given out together.
+Network AttentionWithCache(int64_t tokens) {
+  Builder b;
+  const int heads = b.Op("reshape", {b.Op("relu", {b.In({1, tokens, 24}, "x")})}, {{"shape", Ints{1, tokens, 6, 4}}});
+  const auto moved = [&](int64_t begin) {
+    const int part = b.Op("slice", {heads}, {{"starts", Ints{begin}}, {"ends", Ints{begin + 2}}, {"axes", Ints{2}}});
+    return b.Op("transpose", {part}, {{"perm", Ints{0, 2, 1, 3}}});
+  };
+  const auto appended = [&](const char* past, int64_t begin) {
+    return b.Op("concat", {b.In({1, 2, 5, 4}, past), moved(begin)}, {{"axis", int64_t{2}}});
+  };
+  const int k = appended("past_keys", 2), v = appended("past_values", 4);
+  const int scores = b.Op("matmul", {moved(0), b.Op("transpose", {k}, {{"perm", Ints{0, 1, 3, 2}}})});
+  return b.Out({b.Op("matmul", {b.Op("softmax", {scores}), v}), k, v});
+}
+
+TEST(RepeatMoves, OneQueryReadsACacheAndTheNewTokenWhereTheyAre) {
+  const Network before = AttentionWithCache(1);
+  Network after = before;
+  RepeatMoves(after);
+  ASSERT_TRUE(after.Validate().ok());
+  ExpectSameResults(before, after);
+  EXPECT_EQ(CountOps(after, "concat"), 4) << after.ToString();
+  const auto whole = Optimize(before, {});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ExpectSameResults(before, *whole);
+  // relu, the attention, and for each of keys and values a copy of the cache and of the new token.
+  const Partition partition = *PartitionNetwork(*whole);
+  EXPECT_EQ(partition.subgraphs.size(), 6u) << whole->ToString();
+  // The attention reads what relu makes and the two caches, and nothing that was moved.
+  const auto attention =
+      std::max_element(partition.subgraphs.begin(), partition.subgraphs.end(),
+                       [](const Subgraph& a, const Subgraph& b) { return a.nodes.size() < b.nodes.size(); });
+  EXPECT_EQ(attention->inputs.size(), 3u);
+}
+
+// Tiles of keys are copied into shared memory, where they are together.
+TEST(RepeatMoves, SeveralQueriesReadWhatWasAppended) {
+  const Network before = AttentionWithCache(3);
+  Network after = before;
+  RepeatMoves(after);
+  ExpectSameResults(before, after);
+  EXPECT_EQ(CountOps(after, "concat"), 2) << after.ToString();
+}
+
 // A head of a classifier that gives out its features.
 TEST(RepeatMoves, ASoftmaxAloneIsNoAttention) {
   Builder b;

@@ -206,7 +206,8 @@ TEST(DagRewrite, RefusesUnknownOnesAndThoseThatDoNotApply) {
   EXPECT_EQ(
       ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
       "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
-      "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention, attention(1) and library");
+      "winograd(4), winograd_k(2), winograd_k(4), rows, padded, strassen(1), strassen(2), attention, attention(1) and "
+      "library");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd rewrite: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {2}}).status().ToString(),
@@ -215,6 +216,43 @@ TEST(DagRewrite, RefusesUnknownOnesAndThoseThatDoNotApply) {
             "INVALID_ARGUMENT: no attention rewrite: there are no two products, one of what the other gives");
   EXPECT_EQ(ApplyRewrite(Convolution({.ci = 8}), DagRewrite{"rows", {}}).status().ToString(),
             "INVALID_ARGUMENT: no rows rewrite: a row of its window is no run of a few channels");
+}
+
+// A row of results: x[rows, terms] times w[terms, columns], and a relu.
+ComputeDag RowOfProducts(int64_t rows, int64_t terms, int64_t columns, DType dtype, bool constant = true) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {rows, terms}, dtype);
+  const int w = constant ? b.Constant("w", {terms, columns}, dtype) : b.Placeholder("w", {terms, columns}, dtype);
+  const int y = b.Reduce("y", {rows, columns}, {terms}, Combiner::kSum, [&](const auto& i, const auto& r) {
+    return Mul(Cast(DType::kFloat32, b.At(x, {i[0], r[0]})), Cast(DType::kFloat32, b.At(w, {r[0], i[1]})));
+  });
+  return b.Build({b.Compute("relu", {rows, columns}, [&](const auto& i) { return Max(b.At(y, i), FloatImm(0)); })})
+      .value();
+}
+
+TEST(PaddedRewrite, AlignsTheRowsOfAMatrixThatAVectorIsMultipliedBy) {
+  const DagRewrite rewrite{"padded", {}};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    const ComputeDag dag = RowOfProducts(1, 12, 21, dtype);
+    ExpectSameResults(dag, rewrite, 1e-6);
+    const ComputeDag padded = ApplyRewrite(dag, rewrite).value();
+    ASSERT_EQ(padded.size(), dag.size() + 1);
+    EXPECT_EQ(padded.stage(2).shape(), (std::vector<int64_t>{12, 24}));
+    EXPECT_TRUE(padded.is_prologue(2));
+    const std::vector<DagRewrite> rewrites = RewritesOf(dag);
+    EXPECT_EQ(std::count(rewrites.begin(), rewrites.end(), rewrite), 1);
+  }
+}
+
+TEST(PaddedRewrite, RefusesOthers) {
+  const auto refusal = [](const ComputeDag& dag) { return ApplyRewrite(dag, {"padded", {}}).status().ToString(); };
+  const std::string why = "INVALID_ARGUMENT: no padded rewrite: ";
+  EXPECT_EQ(refusal(RowOfProducts(1, 12, 20, DType::kFloat32)), why + "rows of the matrix are whole vectors");
+  for (const ComputeDag& dag :
+       {RowOfProducts(2, 12, 21, DType::kFloat32), RowOfProducts(1, 12, 21, DType::kFloat32, false)})
+    EXPECT_EQ(refusal(dag), why + "no vector is multiplied by the columns of a constant matrix");
+  EXPECT_EQ(refusal(testing::Attention({.queries = 3, .keys = 5, .size = 4, .values = 4})),
+            why + "there is not one sum of products");
 }
 
 TEST(GemmRewrite, FusesPixelsAndWindow) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxVectorBytes = 16;
 constexpr char kComponents[] = "xyzw";
+constexpr size_t kMaxSources = 4;  // that a copy chooses from
 
 // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one
 // scalar type never meet those as another, but make no such assumption for vectors.
@@ -70,47 +71,72 @@ bool GpuVectorPrinter::PrintStore(const StmtNode& store) {
 }
 
 bool GpuVectorPrinter::PrintCopy(const StmtNode& store, const Expr& base) {
-  const auto [condition, value] = SplitGuard(store.value);
-  if (condition != nullptr && UsesLane(condition)) return false;
-  if (value->kind != ExprKind::kLoad || value->args.size() > 1) return false;
   const BufferDecl& to = access_.decl(store.buffer);
-  const BufferDecl& from = access_.decl(value->buffer);
-  const Stride stride = StrideOf(value->args[0], lane_, access_.analyzer());
-  if (to.dtype != from.dtype || !stride.affine || stride.stride != 1) return false;
-  const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
-  if (to_local && from_local) return false;
-  const bool words = to.dtype == DType::kFloat32 || to.dtype == DType::kInt32;
-  const bool widened = to_local && !to.packed && IsNarrowFloat(from.dtype) && !access_.IsOpenClHalf(from.dtype);
-  if ((to_local || from_local) && !words && !widened && !(to.packed && lanes_ == 2)) return false;
-  int64_t chunk = lanes_;
-  if (!to_local) chunk = std::min(chunk, ChunkOf(to, base));
-  if (!from_local) chunk = std::min(chunk, ChunkOf(from, stride.base));
+  std::vector<GuardedValue> choices;
+  if (!SplitChoices(store.value, nullptr, &choices)) return false;
+  int64_t chunk = to.scope == Scope::kLocal ? lanes_ : std::min(lanes_, ChunkOf(to, base));
+  std::vector<Expr> bases;
+  for (const GuardedValue& choice : choices) {
+    const BufferDecl& from = access_.decl(choice.value->buffer);
+    const Stride stride = StrideOf(choice.value->args[0], lane_, access_.analyzer());
+    if (!stride.affine || stride.stride != 1 || !MayCopy(from, to)) return false;
+    if (from.scope != Scope::kLocal) chunk = std::min(chunk, ChunkOf(from, stride.base));
+    bases.push_back(stride.base);
+  }
   if (chunk == 1) return false;
   for (int64_t start = 0; start < lanes_; start += chunk) {
-    const Expr source = Offset(stride.base, start), target = Offset(base, start);
-    if (copies_.IsAsync(store, to, from, chunk)) {
-      copies_.PrintAsync({to, target}, {from, source}, chunk, condition);
-    } else {
-      PrintChunk({to, target}, {from, source}, chunk, condition);
-    }
+    const Expr target = Offset(base, start);
+    std::vector<Expr> places;  // elements refer to them
+    std::vector<Source> sources;
+    for (const Expr& from : bases) places.push_back(Offset(from, start));
+    for (size_t i = 0; i < choices.size(); ++i)
+      sources.push_back({{access_.decl(choices[i].value->buffer), places[i]}, choices[i].condition});
+    if (sources.size() == 1 && copies_.IsAsync(store, to, sources[0].from.buffer, chunk))
+      copies_.PrintAsync({to, target}, sources[0].from, chunk, sources[0].condition);
+    else
+      PrintChunk({to, target}, sources, chunk);
   }
   return true;
 }
 
-void GpuVectorPrinter::PrintChunk(const BufferElement& to, const BufferElement& from, int64_t chunk,
-                                  const Expr& condition) {
+bool GpuVectorPrinter::SplitChoices(const Expr& value, const Expr& condition, std::vector<GuardedValue>* to) const {
+  if (value->kind == ExprKind::kSelect) {
+    const Expr& choice = value->args[0];
+    if (UsesLane(choice)) return false;
+    const Expr otherwise = Not(choice);
+    return SplitChoices(value->args[1], condition == nullptr ? choice : And(condition, choice), to) &&
+           SplitChoices(value->args[2], condition == nullptr ? otherwise : And(condition, otherwise), to);
+  }
+  if (condition != nullptr && IsZero(value)) return true;
+  if (value->kind != ExprKind::kLoad || value->args.size() > 1 || to->size() == kMaxSources) return false;
+  to->push_back({condition, value});
+  return true;
+}
+
+bool GpuVectorPrinter::MayCopy(const BufferDecl& from, const BufferDecl& to) const {
+  const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
+  if (to.dtype != from.dtype || (to_local && from_local)) return false;
+  if (!to_local && !from_local) return true;
+  const bool words = to.dtype == DType::kFloat32 || to.dtype == DType::kInt32;
+  const bool widened = to_local && !to.packed && IsNarrowFloat(from.dtype) && !access_.IsOpenClHalf(from.dtype);
+  return words || widened || (to.packed && lanes_ == 2);
+}
+
+void GpuVectorPrinter::PrintChunk(const BufferElement& to, const std::vector<Source>& sources, int64_t chunk) {
   const std::string type = VectorType(to.buffer.dtype, chunk);
-  if (to.buffer.scope != Scope::kLocal && from.buffer.scope != Scope::kLocal && condition == nullptr)
-    return out_.Line(Access(to, type, false) + " = " + Access(from, type, true) + ";");
+  const Source& first = sources.front();
+  if (to.buffer.scope != Scope::kLocal && first.from.buffer.scope != Scope::kLocal && first.condition == nullptr)
+    return out_.Line(Access(to, type, false) + " = " + Access(first.from, type, true) + ";");
   out_.Open();
   out_.Line(type + " chunk = " + Zero(to.buffer.dtype, chunk) + ";");
-  Take(from, chunk, condition);
+  for (const Source& source : sources) Take(source, chunk);
   Put(to, chunk);
   out_.Close();
 }
 
-void GpuVectorPrinter::Take(const BufferElement& from, int64_t chunk, const Expr& condition) {
-  const std::string head = condition == nullptr ? "" : "if (" + access_.Text(condition) + ") ";
+void GpuVectorPrinter::Take(const Source& source, int64_t chunk) {
+  const BufferElement& from = source.from;
+  const std::string head = source.condition == nullptr ? "" : "if (" + access_.Text(source.condition) + ") ";
   if (from.buffer.scope != Scope::kLocal)
     return out_.Line(head + "chunk = " + Access(from, VectorType(from.buffer.dtype, chunk), true) + ";");
   for (int64_t i = 0; i < chunk; ++i)

@@ -66,6 +66,7 @@ bool ConcatPlacement::PutInPlace(int n) {
   const bool fits = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
     return part.place.Holds(network.tensors[part.tensor].type.elements());
   });
+  if (copies > 0 && table_.facts().AppendsForOneRow(n)) return false;
   if (!fits || copies > 1 || copies == static_cast<int64_t>(parts.size())) return false;
   const bool chosen = table_.ModeOf(n) == FusionMode::kInPlace;
   table_.AddOption(n, chosen ? FusionMode::kKernel : FusionMode::kInPlace);

@@ -18,12 +18,6 @@ bool IsCheap(const std::string& op) {
   return cheap.contains(op);
 }
 
-// Only moves elements.
-bool Moves(const std::string& op) {
-  static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
-  return moves.contains(op);
-}
-
 // The first convolution of a network: its image (3 channels) is small, and read element by element in any layout.
 bool ReadsFewChannels(const Network& network, const Node& node) {
   if (node.op != "conv2d") return false;
@@ -50,16 +44,23 @@ int ProducerFusion::ReaderOf(const Group& producer) const {
   return readers[0];
 }
 
-// Where the reader of a group is a view that one node of an attention alone reads, through further views or none (heads
-// that are repeated): the views. That node takes the reader's place.
-std::vector<int> ProducerFusion::ViewsInFrontOfAttention(int* reader) const {
+// Where the reader of a group is a view that one node of an attention, or of a product of one row, alone reads, through
+// further views or none (heads that are repeated): the views. That node takes the reader's place.
+std::vector<int> ProducerFusion::ViewsInFront(int* reader) const {
   std::vector<int> views;
   int n = *reader;
   for (; n >= 0 && table_.IsView(table_.network().nodes[n].output); n = table_.facts().OnlyReader(n))
     views.push_back(n);
-  if (n < 0 || !attention_.IsAttention(table_.group_of(n))) return {};
+  if (n < 0 || (!attention_.IsAttention(table_.group_of(n)) && !ReadsOnce(n))) return {};
   *reader = n;
   return views;
+}
+
+// Whether a node reads each element of an operand once, wherever it is: a product of one row, and what joins tensors
+// for it.
+bool ProducerFusion::ReadsOnce(int reader) const {
+  const Network& network = table_.network();
+  return IsProductOfOneRow(network, network.nodes[reader]) || table_.facts().AppendsForOneRow(reader);
 }
 
 // Whether an anchorless group may be computed inside the only node that reads it.
@@ -67,7 +68,15 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   const GroupingFacts& facts = table_.facts();
   const Network& network = facts.network;
   const Node& node = network.nodes[reader];
-  const auto suits = [&](int n) { return Moves(network.nodes[n].op) || IsCheap(network.nodes[n].op); };
+  const auto suits = [&](int n) {
+    const std::string& op = network.nodes[n].op;
+    return MovesElements(op) || IsCheap(op) || facts.AppendsForOneRow(n);
+  };
+  // Anything else would stand in the way of loads of vectors from either tensor.
+  if (facts.AppendsForOneRow(reader)) {
+    return std::all_of(producer.nodes.begin(), producer.nodes.end(),
+                       [&](int n) { return MovesElements(network.nodes[n].op); });
+  }
   if (attention_.IsAttention(table_.group_of(reader)) &&
       std::all_of(producer.nodes.begin(), producer.nodes.end(), suits))
     return true;
@@ -76,7 +85,7 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   const bool same_shape = facts.ResultOf(producer.nodes.back()).type.shape == facts.ResultOf(reader).type.shape;
   for (int n : producer.nodes) {
     const std::string& op = network.nodes[n].op;
-    if (IsCheap(op)) continue;
+    if (IsCheap(op) || facts.AppendsForOneRow(n)) continue;
     // Each element is read once: any element-wise function or transposition will do.
     const bool pointwise = facts.IsElementwise(n) || op == "transpose";
     if (elementwise && same_shape && pointwise) continue;
@@ -111,7 +120,7 @@ void ProducerFusion::AbsorbAll() {
     const Group& producer = table_.group(g);
     if (producer.anchor >= 0 || producer.recurrence || producer.nodes.empty()) continue;
     int reader = ReaderOf(producer);
-    const std::vector<int> views = ViewsInFrontOfAttention(&reader);
+    const std::vector<int> views = ViewsInFront(&reader);
     if (reader < 0 || table_.group_of(reader) < 0 || !MayAbsorb(producer, reader)) continue;
     const int into = table_.group_of(reader), last = producer.nodes.back();
     if (table_.group(into).recurrence) continue;

@@ -22,7 +22,8 @@ class ProducerFusion {
 
  private:
   int ReaderOf(const Group& producer) const;
-  std::vector<int> ViewsInFrontOfAttention(int* reader) const;
+  std::vector<int> ViewsInFront(int* reader) const;
+  bool ReadsOnce(int reader) const;
   bool MayAbsorb(const Group& producer, int reader) const;
   bool IsReadOnceByRows(const Group& producer, int reader) const;
   bool IsComputedAgainIn(const Group& producer, const Group& reader) const;

@@ -1,8 +1,10 @@
 // An attention can read its heads from where they are, without a kernel that moves them, if nobody else needs what the
 // moves make. Decoders give out the keys and values that their attentions read, with heads moved to the front; other
 // models transpose queries, keys and values together. So here each product of an attention gets moves of its own: who
-// waits for the moved heads besides does not hold it up.
+// waits for the moved heads besides does not hold it up. A product of one query reads each element of its other factor
+// once, so that it may read a cache and what is appended to it where they are: it gets a concatenation of its own, too.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/row_nodes.h"
 
 namespace diapason {
 namespace {
@@ -22,16 +25,19 @@ class MoveRepeater {
       : network_(network), consumers_(network.Consumers()), producers_(network.Producers()) {}
 
   void Run() {
-    std::set<std::pair<size_t, size_t>> own;  // nodes and their operands
+    std::set<std::pair<size_t, size_t>> own, of_one_row;  // nodes and their operands
     for (size_t n = 0; n < network_.nodes.size(); ++n) {
       const int values = ProductByItsSoftmax(network_.nodes[n]);
-      if (values >= 0) own.insert({{n, 0}, {n, 1}, {values, 1}});
+      if (values < 0) continue;
+      own.insert({{n, 0}, {n, 1}, {values, 1}});
+      for (size_t product : {n, static_cast<size_t>(values)})
+        if (IsProductOfOneRow(network_, network_.nodes[product])) of_one_row.insert({product, 1});
     }
     std::vector<Node> nodes;
     for (size_t n = 0; n < network_.nodes.size(); ++n) {
       Node node = network_.nodes[n];
       for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (own.contains({n, i})) node.inputs[i] = OwnMovesOf(node.inputs[i], &nodes);
+        if (own.contains({n, i})) node.inputs[i] = OwnMovesOf(node.inputs[i], of_one_row.contains({n, i}), &nodes);
       nodes.push_back(std::move(node));
     }
     network_.nodes = std::move(nodes);
@@ -54,32 +60,49 @@ class MoveRepeater {
     return -1;
   }
 
-  // The tensor itself unless moves make it of another one and somebody else reads one of them; else the result of the
-  // same moves again, which are added to `nodes`.
-  int OwnMovesOf(int tensor, std::vector<Node>* nodes) {
-    static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "reshape"};
-    std::vector<int> chain;  // nodes, from the last one
-    for (int n = producers_[tensor]; n >= 0 && moves.contains(network_.nodes[n].op);
-         n = producers_[network_.nodes[n].inputs[0]])
-      chain.push_back(n);
-    // Others may read the view of heads that slices are taken of: it moves nothing.
-    while (!chain.empty() && network_.nodes[chain.back()].op == "reshape") chain.pop_back();
-    const bool shared = std::any_of(chain.begin(), chain.end(), [this](int n) {
+  // The tensor itself unless moves make it of other tensors and somebody else reads one of them; else the result of the
+  // same moves again, which are added to `nodes`. `appends`: also where they append one tensor to another.
+  int OwnMovesOf(int tensor, bool appends, std::vector<Node>* nodes) {
+    std::vector<int> moves;
+    FindMoves(tensor, appends, &moves);
+    const bool shared = std::any_of(moves.begin(), moves.end(), [this](int n) {
       const int made = network_.nodes[n].output;
       return network_.is_output(made) || consumers_[made].size() > 1;
     });
     if (!shared) return tensor;
-    int made = network_.nodes[chain.back()].inputs[0];
-    for (size_t i = chain.size(); i-- > 0;) {
-      Node node = network_.nodes[chain[i]];
+    std::map<int, int> again;  // by tensor
+    for (int n : moves) {
+      Node node = network_.nodes[n];
       network_.tensors.push_back(
           {absl::StrCat(network_.tensors[node.output].name, "_again"), network_.tensors[node.output].type, nullptr});
+      again[node.output] = static_cast<int>(network_.tensors.size()) - 1;
       node.name += "_again";
-      node.inputs[0] = made;
-      node.output = made = static_cast<int>(network_.tensors.size()) - 1;
+      node.output = again[node.output];
+      for (int& input : node.inputs)
+        if (again.contains(input)) input = again[input];
       nodes->push_back(std::move(node));
     }
-    return made;
+    return again.at(tensor);
+  }
+
+  // The nodes that make the tensor by moving elements, producers first; false: none does. Others may read the view of
+  // heads that slices are taken of: it moves nothing.
+  bool FindMoves(int tensor, bool appends, std::vector<int>* moves) const {
+    const int n = producers_[tensor];
+    if (n < 0) return false;
+    const Node& node = network_.nodes[n];
+    bool moved = false;
+    if (appends && node.op == "concat" && node.inputs.size() == 2) {
+      for (int input : node.inputs) FindMoves(input, false, moves);
+      moved = true;
+    } else if (node.op == "reshape") {
+      moved = FindMoves(node.inputs[0], appends, moves);
+    } else if (node.op == "transpose" || node.op == "slice") {
+      FindMoves(node.inputs[0], appends, moves);
+      moved = true;
+    }
+    if (moved && std::count(moves->begin(), moves->end(), n) == 0) moves->push_back(n);
+    return moved;
   }
 
   Network& network_;

@@ -23,6 +23,33 @@ bool SlidesAlongRows(const Draft& draft, int copy, int reader) {
   return slides;
 }
 
+// One element of another stage, or of one of several.
+bool OnlyMoves(const Expr& body) {
+  if (body->kind == ExprKind::kSelect) return OnlyMoves(body->args[1]) && OnlyMoves(body->args[2]);
+  return body->kind == ExprKind::kLoad;
+}
+
+// A stage that moves elements, with the stages that move them before it computed where it reads them: each would offer
+// the same choices again.
+Draft WithMovesInlined(const Draft& draft, int stage) {
+  Draft next = draft;
+  const auto inline_one = [&] {
+    const State& state = next.state();
+    for (int producer : state.Producers(stage)) {
+      if (!IsInjective(state, producer) || state.stage(producer).prologue || state.is_output(producer) ||
+          state.Consumers(producer).size() > 1 || !next.IsUnscheduled(producer) || IsLongPlace(state, producer) ||
+          !OnlyMoves(state.stage(producer).op.body))
+        continue;
+      next.Do({StepKind::kInline, producer, {}, {}, -1, {}});
+      return true;
+    }
+    return false;
+  };
+  if (!IsInjective(draft.state(), stage) || !OnlyMoves(draft.state().stage(stage).op.body)) return next;
+  while (next.status().ok() && inline_one()) continue;
+  return next;
+}
+
 class CacheReadShared : public SketchRule {
  public:
   std::string name() const override { return "cache_read_shared"; }
@@ -32,11 +59,13 @@ class CacheReadShared : public SketchRule {
     const StageState& s = draft.state().stage(stage);
     if (s.attach != StageState::Attach::kRoot) return Answer::kSkip;
     if (s.op.axes.empty()) return Answer::kSkip;  // a number, such as a zero point, has no tiles
+    if (draft.traits().read_in_place.contains(stage)) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
 
-  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
-    const TileInfo tile = *TiledReader(draft, stage);
+  std::vector<Derived> Apply(const Draft& drafted, int stage) const override {
+    const TileInfo tile = *TiledReader(drafted, stage);
+    const Draft draft = tile.gemm_like ? drafted : WithMovesInlined(drafted, stage);
     const StageState& s = draft.state().stage(stage);
     const bool fused = IsInjective(draft.state(), stage) && !s.prologue && !draft.state().is_output(stage) &&
                        draft.state().Consumers(stage).size() == 1;
@@ -77,7 +106,11 @@ class CacheReadShared : public SketchRule {
     if (!tile.gemm_like) {
       Draft through = draft;
       through.Name("cached");
-      if (fused && !IsLongPlace(draft.state(), stage)) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      if (fused && !IsLongPlace(draft.state(), stage)) {
+        if (OnlyMoves(s.op.body))
+          for (int moved : draft.state().Producers(stage)) through.traits().read_in_place.insert(moved);
+        through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      }
       result.push_back({std::move(through), false});
       Draft window = HoldWindow(draft, stage, tile, fused);
       window.Name("window");
@@ -208,8 +241,13 @@ class CacheReadShared : public SketchRule {
   static void Hold(Draft* draft, int window, const TileInfo& tile) {
     const std::string name = draft->state().stage(window).op.name;
     draft->ComputeAt(window, tile.stage, {tile.reduce_loop});
-    const std::vector<int> axes = SpatialAxes(draft->state(), window);
-    // Up to 16 bytes.
+    std::vector<int> axes = SpatialAxes(draft->state(), window);
+    // Up to 16 bytes, along memory.
+    if (tile.streams) {
+      const auto along = axes.begin() + DimensionAlongMemory(draft->state(), window);
+      std::rotate(along, along + 1, axes.end());
+      draft->Reorder(window, axes);
+    }
     const std::vector<int32_t> lengths =
         Word(*draft, window) > 1 ? std::vector<int32_t>{1, 2, 4, 8} : std::vector<int32_t>{1, 2, 4};
     const Factor vector = draft->OptionParameter(name + ".vector", lengths, tile.streams ? lengths.back() : 4);

@@ -44,13 +44,27 @@ ReadOnce ReadsOnce(const Draft& draft, int stage) {
     });
     if (!once) return;
     const StageState& operand = draft.state().stage(e.buffer);
-    if (e.args.back() == op.axes.back().var)
-      found = ReadOnce::kAlongResults;
-    else if (e.args.back() == op.reduce_axes.back().var && NeedsTiling(draft.state(), stage) && !operand.prologue &&
-             !operand.op.constant)
+    const Expr& along = e.args[DimensionAlongMemory(draft.state(), e.buffer)];
+    if (along == op.reduce_axes.back().var && NeedsTiling(draft.state(), stage) && !operand.prologue &&
+        !operand.op.constant)
       found = ReadOnce::kAlongTerms;  // constants have the other order where that is better
+    else if (e.args.back() == op.axes.back().var)
+      found = ReadOnce::kAlongResults;
   });
   return found;
+}
+
+// Whether the constant that is read along results has rows that are no whole vectors of 16 bytes: single elements are
+// loaded then. The padded rewrite has the same sketch with aligned rows.
+bool HasUnalignedRows(const Draft& draft, int stage) {
+  const Stage& op = draft.state().stage(stage).op;
+  bool unaligned = false;
+  Visit(op.body, [&](const ExprNode& e) {
+    if (e.kind != ExprKind::kLoad || e.args.empty() || e.args.back() != op.axes.back().var) return;
+    const Stage& operand = draft.state().stage(e.buffer).op;
+    unaligned |= operand.constant && operand.axes.back().extent * BytesOf(operand.dtype) % 16 != 0;
+  });
+  return unaligned && !ReadsReductions(draft, stage);
 }
 
 // The longest reduce axis but one; that one if no other is longer than one element.
@@ -68,16 +82,17 @@ class Stream : public SketchRule {
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
     if (!s.op.reduces() || s.prologue || s.op.terms() < kFewTerms || !draft.IsUnscheduled(stage) ||
-        s.op.name.find(".rf") != std::string::npos || ElementwiseConsumer(draft.state(), stage) < 0 ||
-        ReadsOnce(draft, stage) == ReadOnce::kNone)
+        s.op.name.find(".rf") != std::string::npos || ReadsOnce(draft, stage) == ReadOnce::kNone ||
+        (ElementwiseConsumer(draft.state(), stage) < 0 && !IsLast(draft, stage)))
       return Answer::kSkip;
     // What a row is made of belongs to this kernel, or else the row is a task of its own (graph/grouping.cc).
     return ReadsReductions(draft, stage) ? Answer::kApplyAndSkipRest : Answer::kApply;
   }
 
-  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+  std::vector<Derived> Apply(const Draft& draft, int of) const override {
     Draft next = draft;
     next.Name("stream");
+    const int stage = IsLast(draft, of) ? next.CacheWrite(of, Memory::kLocal) : of;
     std::vector<bool> batch(SpatialAxes(next.state(), stage).size(), true);
     batch.back() = false;
     const std::vector<GpuTile> tiles = MakeGpuTiles(&next, stage, batch);
@@ -86,7 +101,7 @@ class Stream : public SketchRule {
     TileInfo info = ShareTileOfThreads(&next, stage, tiles, cluster, &reduce);
     info.reduce_loop = reduce.inner_loop;
     info.streams = true;
-    next.traits().preferred_fallback = true;
+    next.traits().preferred_fallback = !HasUnalignedRows(next, info.stage);
     DeclarePrior(&next, info.stage, tiles.back(), cluster, reduce);
     next.AddTile(info);
     std::vector<Derived> result;
@@ -95,6 +110,11 @@ class Stream : public SketchRule {
   }
 
  private:
+  // Nothing is computed from it.
+  static bool IsLast(const Draft& draft, int stage) {
+    return draft.state().is_output(stage) && draft.state().Consumers(stage).empty();
+  }
+
   // Blocks for all cores, threads that read 16 bytes at once, and as many sets of these as make a few warps, each with
   // some loads on their way.
   static void DeclarePrior(Draft* draft, int stage, const GpuTile& tile, const ClusterAxis& cluster,

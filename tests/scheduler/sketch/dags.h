@@ -641,11 +641,26 @@ inline ComputeDag NormalisedRowProduct(int64_t terms, int64_t columns, DType dty
   return b.Build({b.Compute("y", {1, columns}, [&](const Vars& i) { return Stored(dtype, b.At(sum, i)); })}).value();
 }
 
-// The values of heads by the softmax of their scores, of one query each.
-inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DType dtype) {
+// Rows of `size` elements for each head: all of a tensor; with `past` of them, those of one tensor and behind these one
+// row that others made, all of the heads side by side.
+inline int RowsOfHeads(DagBuilder* b, int64_t heads, int64_t rows, int64_t size, DType dtype, int64_t past) {
+  using Vars = DagBuilder::Vars;
+  if (past == 0) return b->Placeholder("rows", {heads, rows, size}, dtype);
+  const int cache = b->Placeholder("past", {heads, past, size}, dtype);
+  const int made = b->Placeholder("made", {rows - past, 3 * heads * size}, dtype);
+  const int heads_of = b->Compute("moved", {heads, rows - past, size}, [&](const Vars& i) {
+    return b->At(made, {i[1], Add(Mul(i[0], IntImm(size)), Add(i[2], IntImm(heads * size)))});
+  });
+  return b->Compute("appended", {heads, rows, size}, [&](const Vars& i) {
+    return Select(Lt(i[1], IntImm(past)), b->At(cache, i), b->At(heads_of, {i[0], Sub(i[1], IntImm(past)), i[2]}));
+  });
+}
+
+// The values of heads by the softmax of their scores, of one query each; `past` as RowsOfHeads has it.
+inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DType dtype, int64_t past = 0) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
-  const int scores = b.Placeholder("scores", {heads, keys}), v = b.Placeholder("v", {heads, keys, size}, dtype);
+  const int scores = b.Placeholder("scores", {heads, keys}), v = RowsOfHeads(&b, heads, keys, size, dtype, past);
   const int top = b.Reduce("top", {heads}, {keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
     return b.At(scores, {i[0], r[0]});
   });
@@ -665,17 +680,32 @@ inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DTyp
       .value();
 }
 
-// Scaled scores of one query a head.
-inline ComputeDag ScoresOfKeys(int64_t heads, int64_t keys, int64_t size, DType dtype) {
+// Scaled scores of one query a head; `past` as RowsOfHeads has it, with keys that are transposed first.
+inline ComputeDag ScoresOfKeys(int64_t heads, int64_t keys, int64_t size, DType dtype, int64_t past = 0) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
-  const int q = b.Placeholder("q", {heads, size}, dtype), k = b.Placeholder("k", {heads, keys, size}, dtype);
+  const int q = b.Placeholder("q", {heads, size}, dtype), k = RowsOfHeads(&b, heads, keys, size, dtype, past);
+  const int turned = past == 0 ? k : b.Compute("turned", {heads, size, keys}, [&](const Vars& i) {
+    return b.At(k, {i[0], i[2], i[1]});
+  });
   const int scores = b.Reduce("scores", {heads, keys}, {size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    return Mul(InFloat32(b.At(q, {i[0], r[0]})), InFloat32(b.At(k, {i[0], i[1], r[0]})));
+    const Expr key = past == 0 ? b.At(k, {i[0], i[1], r[0]}) : b.At(turned, {i[0], r[0], i[1]});
+    return Mul(InFloat32(b.At(q, {i[0], r[0]})), InFloat32(key));
   });
   return b
       .Build({b.Compute("scaled", {heads, keys}, [&](const Vars& i) { return Mul(b.At(scores, i), FloatImm(0.3)); })})
       .value();
+}
+
+// A vector times a constant matrix.
+inline ComputeDag VectorTimesMatrix(int64_t terms, int64_t columns, DType dtype) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int x = b.Placeholder("x", {1, terms}, dtype), w = b.Constant("w", {terms, columns}, dtype);
+  const int y = b.Reduce("y", {1, columns}, {terms}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+  });
+  return b.Build({b.Compute("stored", {1, columns}, [&](const Vars& i) { return Stored(dtype, b.At(y, i)); })}).value();
 }
 
 // What is read once: matrices that a row multiplies, which may be normalised first, and keys and values of one query.
@@ -685,7 +715,13 @@ inline std::vector<NamedDag> RowProducts() {
           {"values", ValuesOfScores(3, 90, 24, DType::kFloat32)},
           {"values_half", ValuesOfScores(2, 133, 40, DType::kFloat16)},
           {"keys", ScoresOfKeys(3, 50, 40, DType::kFloat32)},
-          {"keys_half", ScoresOfKeys(2, 77, 64, DType::kFloat16)}};
+          {"keys_half", ScoresOfKeys(2, 77, 64, DType::kFloat16)},
+          {"appended_values", ValuesOfScores(3, 90, 24, DType::kFloat32, 88)},
+          {"appended_values_half", ValuesOfScores(2, 133, 40, DType::kFloat16, 132)},
+          {"appended_keys", ScoresOfKeys(3, 50, 40, DType::kFloat32, 49)},
+          {"appended_keys_half", ScoresOfKeys(2, 77, 64, DType::kFloat16, 70)},
+          {"unaligned", VectorTimesMatrix(96, 77, DType::kFloat32)},
+          {"unaligned_half", VectorTimesMatrix(64, 213, DType::kFloat16)}};
 }
 
 // Products that warpgroups take of a device with one core.

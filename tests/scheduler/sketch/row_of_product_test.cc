@@ -66,14 +66,44 @@ TEST(RowOfProduct, IsOfferedWithStreamsAlone) {
 }
 
 // Keys are read along their elements, 16 bytes at once.
-TEST(RowOfProduct, KeysAreReadAlongTheirElements) {
+// The source of the fallback schedule, which is to be the named sketch.
+std::string SourceOfDefault(const ComputeDag& dag, const std::string& sketch) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
-  const ComputeDag dag = testing::ScoresOfKeys(12, 513, 64, DType::kFloat16);
   const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
-  EXPECT_EQ(task->DefaultSchedule().sketch, "direct/stream");
-  const Space& space = task->space(task->Find("direct/stream"));
-  const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, DefaultFacts(target)).value();
-  EXPECT_NE(PrintSource(lowered, target).find("const uint4*)(k"), std::string::npos);
+  const Schedule schedule = task->DefaultSchedule();
+  EXPECT_EQ(schedule.sketch, sketch);
+  return PrintSource(Lower(dag, schedule, target, DefaultFacts(target)).value(), target);
+}
+
+TEST(RowOfProduct, KeysAreReadAlongTheirElements) {
+  const std::string source = SourceOfDefault(testing::ScoresOfKeys(12, 513, 64, DType::kFloat16), "direct/stream");
+  EXPECT_NE(source.find("chunk = *(const uint4*)(rows"), std::string::npos) << source;
+}
+
+// A cache and what was appended to it, even if keys are transposed in between.
+TEST(RowOfProduct, WhatWasAppendedIsReadWhereItIs) {
+  for (const ComputeDag& dag : {testing::ScoresOfKeys(12, 513, 64, DType::kFloat16, 512),
+                                testing::ValuesOfScores(12, 513, 64, DType::kFloat16, 512)}) {
+    const std::string source = SourceOfDefault(dag, "direct/stream");
+    EXPECT_NE(source.find("chunk = *(const uint4*)(past"), std::string::npos) << source;
+    EXPECT_NE(source.find("chunk = *(const uint4*)(made"), std::string::npos) << source;
+  }
+}
+
+TEST(RowOfProduct, RowsThatAreNotAlignedArePadded) {
+  const std::string source = SourceOfDefault(testing::VectorTimesMatrix(768, 5021, DType::kFloat16), "padded/stream");
+  EXPECT_NE(source.find("chunk = *(const uint4*)(w_padded"), std::string::npos) << source;
+}
+
+// Each combination of copies once, however many stages move the same elements.
+TEST(RowOfProduct, MovesOneAfterTheOtherHaveNoChoicesOfTheirOwn) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto sketches = [&](int64_t past) {
+    return TaskSpace::Create(testing::ScoresOfKeys(12, 513, 64, DType::kFloat16, past), target, DefaultFacts(target))
+        .value()
+        ->size();
+  };
+  EXPECT_LE(sketches(512), 2 * sketches(0));
 }
 
 }  // namespace

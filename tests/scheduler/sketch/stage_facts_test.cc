@@ -37,6 +37,23 @@ TEST(StageFacts, OperandsThatAreReusedCallForTiles) {
   EXPECT_FALSE(NeedsTiling(p.state, Product::kRelu));
 }
 
+TEST(StageFacts, WhatIsMovedRunsAlongMemoryByTheTensorThatIsRead) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4, 8, 16}), y = b.Placeholder("y", {4, 16});
+  const int joined = b.Compute("joined", {4, 9, 16}, [&](const auto& i) {
+    return Select(Lt(i[1], IntImm(8)), b.At(x, i), b.At(y, {i[0], i[2]}));
+  });
+  const int turned = b.Compute("turned", {16, 4, 9}, [&](const auto& i) { return b.At(joined, {i[1], i[2], i[0]}); });
+  const int sum = b.Compute("sum", {16, 4}, [&](const auto& i) {
+    return Add(b.At(turned, {i[0], i[1], IntImm(0)}), FloatImm(1));
+  });
+  const State state(b.Build({sum}).value());
+  EXPECT_EQ(DimensionAlongMemory(state, x), 2);
+  EXPECT_EQ(DimensionAlongMemory(state, joined), 2);
+  EXPECT_EQ(DimensionAlongMemory(state, turned), 0);
+  EXPECT_EQ(DimensionAlongMemory(state, sum), 1);  // it does not only move elements
+}
+
 TEST(StageFacts, BatchAxesAreThoseThatEveryOperandUses) {
   const Product p;
   bool gemm_like = false;
