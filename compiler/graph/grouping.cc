@@ -97,7 +97,8 @@ bool GroupingFacts::AppendsForOneRow(int node) const {
   const int64_t axis = concat.attributes.Int("axis", 0);
   if (axis == rank - 1 || axis == -1) return false;  // rows are put together of two parts each
   int last = node, reader = OnlyReader(node);
-  for (; reader >= 0 && MovesElements(network.nodes[reader].op); reader = OnlyReader(reader)) last = reader;
+  const auto moves = [&](int n) { return network.nodes[n].op == "transpose" || network.nodes[n].op == "slice"; };
+  for (; reader >= 0 && moves(reader); reader = OnlyReader(reader)) last = reader;
   if (reader < 0 || !IsProductOfOneRow(network, network.nodes[reader])) return false;
   const std::vector<int>& factors = network.nodes[reader].inputs;
   return factors[1] == network.nodes[last].output && factors[0] != factors[1];

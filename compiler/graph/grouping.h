@@ -61,7 +61,8 @@ struct GroupingFacts {
   // The one node that reads the result of a node, or -1 if there are several or none, or the network gives it out.
   int OnlyReader(int node) const;
   // Whether a node puts rows of two tensors one behind the other for a product of one row alone (a cache of keys and
-  // the new ones), perhaps through moves: the product reads each element once, and may as well read it where it is.
+  // the new ones), perhaps sliced or transposed: the product reads each element once, and may as well read it where it
+  // is. (Behind a reshape, rows are found by divisions.)
   bool AppendsForOneRow(int node) const;
 
   const Network& network;

@@ -1,5 +1,6 @@
 #include "compiler/lower/leaves.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace diapason {
@@ -43,6 +44,30 @@ std::vector<Leaf> LeavesOf(const Stmt& body) {
 Stmt MapLeaves(const Stmt& body, const std::function<Stmt(size_t number, const Stmt& leaf)>& leaf) {
   size_t number = 0;
   return body == nullptr ? nullptr : MapFrom(body, number, leaf);
+}
+
+bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* e, const StmtNode** threads) {
+  for (size_t i = leaf.around.size(); i-- > 0;) {
+    const StmtNode* around = leaf.around[i];
+    if (!around->var || !UsesVar(*e, around->var.get())) continue;
+    if (around->kind == StmtKind::kLet) {
+      *e = Substitute(*e, {{around->var.get(), around->value}});
+    } else if (around->for_kind == ForKind::kThreadX) {
+      if (*threads != nullptr) return false;
+      *threads = around;
+    } else if (std::find(there.around.begin(), there.around.end(), around) == there.around.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Stmt InsideBlocks(const Stmt& stmt, const std::function<Stmt(Stmt)>& wrap) {
+  const auto of_blocks = [](const StmtNode& s) {
+    return s.kind == StmtKind::kFor && (s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kCluster);
+  };
+  if (stmt->body.size() == 1 && Contains(stmt, of_blocks)) return WithBody(*stmt, {InsideBlocks(stmt->body[0], wrap)});
+  return wrap(stmt);
 }
 
 }  // namespace diapason

@@ -26,4 +26,11 @@ std::vector<Leaf> LeavesOf(const Stmt& body);
 // The tree with what `leaf` returns in place of each leaf, called in order with their numbers; null leaves nothing.
 Stmt MapLeaves(const Stmt& body, const std::function<Stmt(size_t number, const Stmt& leaf)>& leaf);
 
+// Whether an expression of a leaf can be computed at the place of another leaf in front of it, but for loops inside of
+// the leaf and the loop over threads that it needs: `threads`. Lets are put into the expression.
+bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* e, const StmtNode** threads);
+
+// The tree with `wrap` applied inside the loops over blocks.
+Stmt InsideBlocks(const Stmt& stmt, const std::function<Stmt(Stmt)>& wrap);
+
 }  // namespace diapason

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "compiler/lower/early_operands.h"
 #include "compiler/lower/early_start.h"
 #include "compiler/lower/element_index.h"
 #include "compiler/lower/kernel_context.h"
@@ -185,7 +186,10 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     RETURN_IF_ERROR(CheckBuffers(kernel));
     if (!stage.prologue) {
       MarkConstants(program, &kernel);
-      if (target.kind == TargetKind::kCuda) kernel = WithEarlyLoads(WithLateWaits(std::move(kernel)), &next_buffer);
+      if (target.kind == TargetKind::kCuda) {
+        kernel = WithEarlyLoads(WithLateWaits(std::move(kernel)), &next_buffer);
+        kernel = WithEarlyOperands(std::move(kernel), &next_buffer);
+      }
       StartKernelEarly(skeleton.state(), &kernel);
       if (target.kind == TargetKind::kCuda) kernel = WithRoles(WithWideStores(std::move(kernel), &next_buffer));
     }

@@ -201,7 +201,7 @@ class EarlyLoads {
       if (i == 0) here = MakeSeq({MakeSeq(region.constants), here});
       return here;
     });
-    return Inside(mapped, [&](Stmt inner) {
+    return InsideBlocks(mapped, [&](Stmt inner) {
       for (BufferDecl& decl : region.decls) inner = MakeAlloc(std::move(decl), inner);
       return inner;
     });
@@ -272,7 +272,9 @@ class EarlyLoads {
     const BufferDecl& param = *params_.at(load->buffer);
     Expr index = load->args[0];
     const StmtNode* threads = nullptr;
-    if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads)) return load;
+    if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads) ||
+        LoadsFrom(index, [](int) { return true; }))
+      return load;
     const Expr found = Load(load->buffer, load->dtype, {index});
     for (const auto& [global, own] : region.known)
       if (Equal(global, found)) return own;
@@ -313,31 +315,6 @@ class EarlyLoads {
     region.decls.push_back(own);
     region.known.emplace_back(found, Load(own.id, load->dtype, {place}));
     return region.known.back().second;
-  }
-
-  // Whether an index of `leaf` can be computed at the place of another leaf in front of it, but for the loop over
-  // threads that it uses: `threads`. Lets are put into the index. Not one that is loaded itself.
-  static bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* index, const StmtNode** threads) {
-    for (size_t i = leaf.around.size(); i-- > 0;) {
-      const StmtNode* around = leaf.around[i];
-      if (!around->var || !UsesVar(*index, around->var.get())) continue;
-      if (around->kind == StmtKind::kLet) {
-        *index = Substitute(*index, {{around->var.get(), around->value}});
-      } else if (around->for_kind == ForKind::kThreadX) {
-        if (*threads != nullptr) return false;
-        *threads = around;
-      } else if (std::find(there.around.begin(), there.around.end(), around) == there.around.end()) {
-        return false;
-      }
-    }
-    return !LoadsFrom(*index, [](int) { return true; });
-  }
-
-  // The tree with `wrap` applied inside the loops over blocks.
-  static Stmt Inside(const Stmt& stmt, const std::function<Stmt(Stmt)>& wrap) {
-    if (IsLoop(stmt, ForKind::kBlockX) || IsLoop(stmt, ForKind::kCluster))
-      return WithBody(*stmt, {Inside(stmt->body[0], wrap)});
-    return wrap(stmt);
   }
 
   int& next_buffer_;

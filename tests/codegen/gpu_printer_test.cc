@@ -198,10 +198,25 @@ TEST(GpuPrinter, CopiesThatChooseBetweenTensorsAreVectors) {
                     MakeFor(ForKind::kBlockX, MakeVar("b"), 1, MakeFor(ForKind::kThreadX, t, 32, stored)), 1, 32);
   };
   const KernelFunc same = copy([](const Expr& t, const Expr&) { return Lt(t, IntImm(20)); });
-  for (const Dialect dialect : {Dialect::kCuda, Dialect::kOpenCl}) {
-    const std::string source = SourceOf(same, dialect);
-    EXPECT_NE(source.find("if (t < 30 && t < 20) chunk = "), std::string::npos) << source;
-    EXPECT_NE(source.find("if (t < 30 && 20 <= t) chunk = "), std::string::npos) << source;
+  const std::string cuda = SourceOf(same, Dialect::kCuda), opencl = SourceOf(same, Dialect::kOpenCl);
+  EXPECT_NE(cuda.find("if (t < 30) chunk = *(const float4*)(((t < 30) & (t < 20)) ? X + t * 4 : Z + "),
+            std::string::npos)
+      << cuda;
+  EXPECT_NE(opencl.find("if (t < 30 && t < 20) chunk = "), std::string::npos) << opencl;
+  EXPECT_NE(opencl.find("if (t < 30 && 20 <= t) chunk = "), std::string::npos) << opencl;
+  for (const bool async : {true, false}) {
+    const Expr t = MakeVar("t"), l = MakeVar("l");
+    const Expr at = Mad(t, 4, l), value = Select(Lt(t, IntImm(20)), At(0, at), At(2, Sub(at, IntImm(80))));
+    const Stmt stored = Vectorize(l, 4, MakeStore(3, at, Select(Lt(t, IntImm(30)), value, F(0)), async));
+    Stmt body = MakeFor(ForKind::kThreadX, t, 32, stored);
+    BufferDecl tile = Global(3, "tile", 128);
+    tile.scope = Scope::kShared;
+    body = MakeAlloc(tile, body);
+    const KernelFunc kernel = KernelOf("choice", {Global(0, "X", 80), Global(1, "Y", 128, true), Global(2, "Z", 48)},
+                                       MakeFor(ForKind::kBlockX, MakeVar("b"), 1, body), 1, 32);
+    const bool copies = SourceOf(kernel, Dialect::kCuda).find("async_copy<16>(tile + t * 4, ((t < 30) & (t < 20)) ? X") !=
+                        std::string::npos;
+    EXPECT_EQ(copies, async) << SourceOf(kernel, Dialect::kCuda);
   }
   const std::string apart =
       SourceOf(copy([](const Expr& t, const Expr& l) { return Lt(Mad(t, 4, l), IntImm(78)); }), Dialect::kCuda);

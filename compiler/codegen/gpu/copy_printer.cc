@@ -47,11 +47,44 @@ std::string DefineTensorCopy(const TensorBox& box, Helpers& helpers) {
   return name;
 }
 
+constexpr size_t kMostSources = 4;
+
+Expr AlwaysHolds() { return IntImm(1); }
+
+// Adds what a value chooses from where `condition` holds. `any`: where it is one of these, given the condition; null:
+// nowhere.
+bool AddChoices(const Expr& value, const Expr& condition, Choices* to, Expr* any) {
+  if (value->kind == ExprKind::kSelect) {
+    const Expr &first = value->args[0], second = Not(first);
+    Expr of_first, of_second;
+    if (!AddChoices(value->args[1], condition == nullptr ? first : And(condition, first), to, &of_first) ||
+        !AddChoices(value->args[2], condition == nullptr ? second : And(condition, second), to, &of_second))
+      return false;
+    const auto with = [](const Expr& outer, const Expr& inner) {
+      return inner == nullptr ? nullptr : IsInt(inner, 1) ? outer : And(outer, inner);
+    };
+    const Expr either[] = {with(first, of_first), with(second, of_second)};
+    if (either[0] == nullptr || either[1] == nullptr)
+      *any = either[0] == nullptr ? either[1] : either[0];
+    else
+      *any = IsInt(of_first, 1) && IsInt(of_second, 1) ? AlwaysHolds() : Or(either[0], either[1]);
+    return true;
+  }
+  if (condition != nullptr && IsZero(value)) return true;
+  if (value->kind != ExprKind::kLoad || value->args.size() != 1 || to->loads.size() == kMostSources) return false;
+  to->loads.push_back({condition, value});
+  *any = AlwaysHolds();
+  return true;
+}
+
 }  // namespace
 
-GuardedValue SplitGuard(const Expr& value) {
-  if (value->kind == ExprKind::kSelect && IsZero(value->args[2])) return {value->args[0], value->args[1]};
-  return {nullptr, value};
+Choices SplitChoices(const Expr& value) {
+  Choices choices;
+  Expr any;
+  if (!AddChoices(value, nullptr, &choices, &any)) return {};
+  if (any != nullptr && !IsInt(any, 1)) choices.any = any;
+  return choices;
 }
 
 bool GpuCopyPrinter::IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from,
@@ -71,24 +104,37 @@ std::string GpuCopyPrinter::WithoutBranches(const Expr& condition) {
   return "(" + access_.Text(condition) + ")";
 }
 
-// Nothing is read where the condition does not hold, so any address will do. A choice of addresses would be a branch,
-// which products by warpgroups must not meet (lower/group_pipelines.h).
-void GpuCopyPrinter::PrintAsync(const BufferElement& to, const BufferElement& from, int64_t elements,
-                                const Expr& condition) {
+std::string GpuCopyPrinter::ChosenAddress(const CopySources& sources) {
+  std::string address;
+  for (size_t i = 0; i < sources.all.size(); ++i) {
+    const auto& [from, condition] = sources.all[i];
+    const std::string place = access_.AddressText(from.buffer.id, from.index);
+    address += i + 1 == sources.all.size() ? place : WithoutBranches(condition) + " ? " + place + " : ";
+  }
+  return address;
+}
+
+// Nothing is read where no condition holds, so any address will do. A choice of addresses may be a branch, which
+// products by warpgroups must not meet (lower/group_pipelines.h): there is none for one source.
+void GpuCopyPrinter::PrintAsync(const BufferElement& to, const CopySources& sources, int64_t elements) {
   const std::string bytes = std::to_string(elements * BytesOf(to.buffer.dtype));
   out_.Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + access_.SwizzledAddressText(to.buffer, to.index) + ", " +
-            access_.AddressText(from.buffer.id, from.index) + ", " +
-            (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
+            ChosenAddress(sources) + ", " +
+            (sources.any == nullptr ? bytes : WithoutBranches(sources.any) + " ? " + bytes + " : 0") + ");");
 }
 
 bool GpuCopyPrinter::PrintAsyncStore(const StmtNode& store) {
   if (!store.async || !access_.cuda()) return false;
-  const auto [condition, value] = SplitGuard(store.value);
-  if (value->kind != ExprKind::kLoad) return false;
   const BufferDecl& to = access_.decl(store.buffer);
-  const BufferDecl& from = access_.decl(value->buffer);
-  if (!IsAsync(store, to, from, 1)) return false;
-  PrintAsync({to, store.index}, {from, value->args[0]}, 1, condition);
+  const Choices choices = SplitChoices(store.value);
+  CopySources sources{{}, choices.any};
+  for (const auto& [condition, value] : choices.loads) {
+    const BufferDecl& from = access_.decl(value->buffer);
+    if (!IsAsync(store, to, from, 1)) return false;
+    sources.all.push_back({{from, value->args[0]}, condition});
+  }
+  if (sources.all.empty()) return false;
+  PrintAsync({to, store.index}, sources, 1);
   return true;
 }
 

@@ -18,12 +18,27 @@ struct BufferElement {
   const Expr& index;
 };
 
-// What is copied, and zero where the condition does not hold (null: it always holds).
+// One element that a copy may be of, and where it is (null: everywhere).
 struct GuardedValue {
   Expr condition, value;
 };
-// select(condition, value, 0) as these two.
-GuardedValue SplitGuard(const Expr& value);
+// The loads that a value chooses from, at most four; no two of their conditions hold at once. It is zero where `any`,
+// that one of them holds, does not (null: it always does). No loads if the value is anything else.
+struct Choices {
+  std::vector<GuardedValue> loads;
+  Expr any;
+};
+Choices SplitChoices(const Expr& value);
+
+// A copy of one of some elements, each with the condition under which it is that one, or of zero.
+struct CopySource {
+  BufferElement from;
+  Expr condition;
+};
+struct CopySources {
+  std::vector<CopySource> all;
+  Expr any;  // as Choices has it
+};
 
 class GpuCopyPrinter {
  public:
@@ -33,8 +48,10 @@ class GpuCopyPrinter {
 
   // Whether so many elements of the store are a copy that is left to the hardware.
   bool IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from, int64_t elements) const;
-  // That copy. Zeros where the condition does not hold (null: it holds).
-  void PrintAsync(const BufferElement& to, const BufferElement& from, int64_t elements, const Expr& condition);
+  // That copy, of one of the sources or zeros.
+  void PrintAsync(const BufferElement& to, const CopySources& sources, int64_t elements);
+  // The address of the source whose condition holds.
+  std::string ChosenAddress(const CopySources& sources);
   // A store outside of vector loops. False: it is no such copy.
   bool PrintAsyncStore(const StmtNode& store);
   void PrintCommit();

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kMaxVectorBytes = 16;
 constexpr char kComponents[] = "xyzw";
-constexpr size_t kMaxSources = 4;  // that a copy chooses from
 
 // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one
 // scalar type never meet those as another, but make no such assumption for vectors.
@@ -72,44 +71,34 @@ bool GpuVectorPrinter::PrintStore(const StmtNode& store) {
 
 bool GpuVectorPrinter::PrintCopy(const StmtNode& store, const Expr& base) {
   const BufferDecl& to = access_.decl(store.buffer);
-  std::vector<GuardedValue> choices;
-  if (!SplitChoices(store.value, nullptr, &choices)) return false;
+  const Choices choices = SplitChoices(store.value);
   int64_t chunk = to.scope == Scope::kLocal ? lanes_ : std::min(lanes_, ChunkOf(to, base));
   std::vector<Expr> bases;
-  for (const GuardedValue& choice : choices) {
-    const BufferDecl& from = access_.decl(choice.value->buffer);
-    const Stride stride = StrideOf(choice.value->args[0], lane_, access_.analyzer());
+  for (const auto& [condition, value] : choices.loads) {
+    if (condition != nullptr && UsesLane(condition)) return false;
+    const BufferDecl& from = access_.decl(value->buffer);
+    const Stride stride = StrideOf(value->args[0], lane_, access_.analyzer());
     if (!stride.affine || stride.stride != 1 || !MayCopy(from, to)) return false;
     if (from.scope != Scope::kLocal) chunk = std::min(chunk, ChunkOf(from, stride.base));
     bases.push_back(stride.base);
   }
-  if (chunk == 1) return false;
+  if (bases.empty() || chunk == 1) return false;
   for (int64_t start = 0; start < lanes_; start += chunk) {
     const Expr target = Offset(base, start);
-    std::vector<Expr> places;  // elements refer to them
-    std::vector<Source> sources;
+    std::vector<Expr> places;  // that elements refer to
     for (const Expr& from : bases) places.push_back(Offset(from, start));
-    for (size_t i = 0; i < choices.size(); ++i)
-      sources.push_back({{access_.decl(choices[i].value->buffer), places[i]}, choices[i].condition});
-    if (sources.size() == 1 && copies_.IsAsync(store, to, sources[0].from.buffer, chunk))
-      copies_.PrintAsync({to, target}, sources[0].from, chunk, sources[0].condition);
+    CopySources sources{{}, choices.any};
+    bool async = true;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const BufferDecl& from = access_.decl(choices.loads[i].value->buffer);
+      async &= copies_.IsAsync(store, to, from, chunk);
+      sources.all.push_back({{from, places[i]}, choices.loads[i].condition});
+    }
+    if (async)
+      copies_.PrintAsync({to, target}, sources, chunk);
     else
       PrintChunk({to, target}, sources, chunk);
   }
-  return true;
-}
-
-bool GpuVectorPrinter::SplitChoices(const Expr& value, const Expr& condition, std::vector<GuardedValue>* to) const {
-  if (value->kind == ExprKind::kSelect) {
-    const Expr& choice = value->args[0];
-    if (UsesLane(choice)) return false;
-    const Expr otherwise = Not(choice);
-    return SplitChoices(value->args[1], condition == nullptr ? choice : And(condition, choice), to) &&
-           SplitChoices(value->args[2], condition == nullptr ? otherwise : And(condition, otherwise), to);
-  }
-  if (condition != nullptr && IsZero(value)) return true;
-  if (value->kind != ExprKind::kLoad || value->args.size() > 1 || to->size() == kMaxSources) return false;
-  to->push_back({condition, value});
   return true;
 }
 
@@ -122,19 +111,28 @@ bool GpuVectorPrinter::MayCopy(const BufferDecl& from, const BufferDecl& to) con
   return words || widened || (to.packed && lanes_ == 2);
 }
 
-void GpuVectorPrinter::PrintChunk(const BufferElement& to, const std::vector<Source>& sources, int64_t chunk) {
+void GpuVectorPrinter::PrintChunk(const BufferElement& to, const CopySources& sources, int64_t chunk) {
   const std::string type = VectorType(to.buffer.dtype, chunk);
-  const Source& first = sources.front();
+  const CopySource& first = sources.all.front();
   if (to.buffer.scope != Scope::kLocal && first.from.buffer.scope != Scope::kLocal && first.condition == nullptr)
     return out_.Line(Access(to, type, false) + " = " + Access(first.from, type, true) + ";");
   out_.Open();
   out_.Line(type + " chunk = " + Zero(to.buffer.dtype, chunk) + ";");
-  for (const Source& source : sources) Take(source, chunk);
+  const bool choice = access_.cuda() && sources.all.size() > 1 &&
+                      std::all_of(sources.all.begin(), sources.all.end(), [](const CopySource& source) {
+                        return source.from.buffer.scope == Scope::kGlobal;
+                      });
+  // One load, of which several can be in flight, instead of one for each source.
+  if (choice)
+    out_.Line((sources.any == nullptr ? "" : "if (" + access_.Text(sources.any) + ") ") + "chunk = *(const " + type +
+              "*)(" + copies_.ChosenAddress(sources) + ");");
+  else
+    for (const CopySource& source : sources.all) Take(source, chunk);
   Put(to, chunk);
   out_.Close();
 }
 
-void GpuVectorPrinter::Take(const Source& source, int64_t chunk) {
+void GpuVectorPrinter::Take(const CopySource& source, int64_t chunk) {
   const BufferElement& from = source.from;
   const std::string head = source.condition == nullptr ? "" : "if (" + access_.Text(source.condition) + ") ";
   if (from.buffer.scope != Scope::kLocal)

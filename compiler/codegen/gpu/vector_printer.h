@@ -33,17 +33,10 @@ class GpuVectorPrinter {
   // each side that is in memory. The zero is put in first and the loads predicated, so that several such copies have
   // their loads in flight together.
   bool PrintCopy(const StmtNode& store, const Expr& base);
-  // One source of a copy, taken where the condition holds (null: always).
-  struct Source {
-    BufferElement from;
-    Expr condition;
-  };
-  // Adds the loads that `value` chooses from where the condition holds. False: it is something else.
-  bool SplitChoices(const Expr& value, const Expr& condition, std::vector<GuardedValue>* to) const;
   // Whether elements of one buffer can be copied to the other as they are, or are widened on the way.
   bool MayCopy(const BufferDecl& from, const BufferDecl& to) const;
-  void PrintChunk(const BufferElement& to, const std::vector<Source>& sources, int64_t chunk);
-  void Take(const Source& source, int64_t chunk);
+  void PrintChunk(const BufferElement& to, const CopySources& sources, int64_t chunk);
+  void Take(const CopySource& source, int64_t chunk);
   void Put(const BufferElement& to, int64_t chunk);
   // Element `i` of a loaded vector of `chunk` elements, as local buffers hold it: narrow floats as float32, unless the
   // buffer is packed.

@@ -86,7 +86,7 @@ class MoveRepeater {
   }
 
   // The nodes that make the tensor by moving elements, producers first; false: none does. Others may read the view of
-  // heads that slices are taken of: it moves nothing.
+  // heads that slices are taken of: it moves nothing. `appends`: as for OwnMovesOf, in front of a reshape not.
   bool FindMoves(int tensor, bool appends, std::vector<int>* moves) const {
     const int n = producers_[tensor];
     if (n < 0) return false;
@@ -96,7 +96,7 @@ class MoveRepeater {
       for (int input : node.inputs) FindMoves(input, false, moves);
       moved = true;
     } else if (node.op == "reshape") {
-      moved = FindMoves(node.inputs[0], appends, moves);
+      moved = FindMoves(node.inputs[0], false, moves);
     } else if (node.op == "transpose" || node.op == "slice") {
       FindMoves(node.inputs[0], appends, moves);
       moved = true;

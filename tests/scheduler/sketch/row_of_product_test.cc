@@ -85,8 +85,10 @@ TEST(RowOfProduct, WhatWasAppendedIsReadWhereItIs) {
   for (const ComputeDag& dag : {testing::ScoresOfKeys(12, 513, 64, DType::kFloat16, 512),
                                 testing::ValuesOfScores(12, 513, 64, DType::kFloat16, 512)}) {
     const std::string source = SourceOfDefault(dag, "direct/stream");
-    EXPECT_NE(source.find("chunk = *(const uint4*)(past"), std::string::npos) << source;
-    EXPECT_NE(source.find("chunk = *(const uint4*)(made"), std::string::npos) << source;
+    const size_t load = source.find(" ? past + ");
+    EXPECT_NE(load, std::string::npos) << source;
+    EXPECT_NE(source.find(" : made + ", load), std::string::npos) << source;
+    EXPECT_NE(source.rfind("chunk = *(const uint4*)(", load), std::string::npos) << source;
   }
 }
 
