@@ -31,7 +31,7 @@ class EarlyOperands {
     for (const BufferDecl& param : kernel.params)
       if (!param.written) params_[param.id] = &param;
     Contains(kernel.body, [&](const StmtNode& s) {
-      if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kLocal) local_.insert(s.decl.id);
+      if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared) shared_.insert(s.decl.id);
       return false;
     });
   }
@@ -41,8 +41,8 @@ class EarlyOperands {
                                         [](const Leaf& leaf) { return leaf.stmt->kind == StmtKind::kBarrier; }) -
                            leaves_.begin();
     const Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) {
-      std::vector<const StmtNode*> loops;
-      return i <= barrier ? leaf : InLoops(leaves_[i], leaf, loops);
+      Around around;
+      return i <= barrier ? leaf : InLoops(leaves_[i], leaf, around);
     });
     if (decls_.empty()) return body;
     return InsideBlocks(mapped, [&](Stmt inner) {
@@ -53,49 +53,74 @@ class EarlyOperands {
   }
 
  private:
-  // Of unrolled loops around copies to registers.
-  Stmt InLoops(const Leaf& leaf, const Stmt& stmt, std::vector<const StmtNode*>& loops) {
-    if (stmt->kind == StmtKind::kStore && local_.contains(stmt->buffer) && stmt->operands.empty())
-      return MakeStore(stmt->buffer, stmt->index, Ahead(leaf, loops, stmt->value));
-    if (!IsLoop(stmt, ForKind::kUnroll) && !IsLoop(stmt, ForKind::kVectorize) && stmt->kind != StmtKind::kSeq)
+  // What is around a store: loops, and the condition under which it happens (null: always).
+  struct Around {
+    std::vector<const StmtNode*> loops;
+    Expr condition;
+  };
+
+  // Of unrolled loops, and loops over threads, around stores to registers and to the results.
+  Stmt InLoops(const Leaf& leaf, const Stmt& stmt, Around& around) {
+    if (stmt->kind == StmtKind::kStore && stmt->operands.empty() && !shared_.contains(stmt->buffer))
+      return MakeStore(stmt->buffer, stmt->index, Replaced(leaf, around, stmt->value), stmt->async);
+    const bool condition = stmt->kind == StmtKind::kIf && stmt->body.size() == 1 && !Loads(stmt->condition);
+    if (!condition && !IsLoop(stmt, ForKind::kUnroll) && !IsLoop(stmt, ForKind::kVectorize) &&
+        !IsLoop(stmt, ForKind::kThreadX) && stmt->kind != StmtKind::kSeq)
       return stmt;
-    if (stmt->kind == StmtKind::kFor) loops.push_back(stmt.get());
+    Around inner = around;
+    if (stmt->kind == StmtKind::kFor) inner.loops.push_back(stmt.get());
+    if (condition) inner.condition = inner.condition ? And(inner.condition, stmt->condition) : stmt->condition;
     std::vector<Stmt> body;
-    for (const Stmt& child : stmt->body) body.push_back(InLoops(leaf, child, loops));
-    if (stmt->kind == StmtKind::kFor) loops.pop_back();
+    for (const Stmt& child : stmt->body) body.push_back(InLoops(leaf, child, inner));
     return WithBody(*stmt, std::move(body));
+  }
+
+  // A value that is a copy, or the copies that it is computed from, from registers.
+  Expr Replaced(const Leaf& leaf, const Around& around, const Expr& value) {
+    bool constant = true;
+    if (value->kind != ExprKind::kIntImm && value->kind != ExprKind::kFloatImm && IsCopy(value, &constant))
+      return Ahead(leaf, around, value, constant);
+    if (value->kind == ExprKind::kSelect || value->args.empty() || value->kind == ExprKind::kLoad) return value;
+    std::vector<Expr> args;
+    for (const Expr& arg : value->args) args.push_back(Replaced(leaf, around, arg));
+    return Rebuild(value, std::move(args));
+  }
+
+  static bool Loads(const Expr& e) {
+    return LoadsFrom(e, [](int) { return true; });
   }
 
   // Whether a value is an element of an input, or chosen from such and constants, by conditions and indices that load
   // nothing. `constant`: as long as all inputs are.
   bool IsCopy(const Expr& value, bool* constant) const {
-    const auto loads = [](const Expr& e) { return LoadsFrom(e, [](int) { return true; }); };
     if (value->kind == ExprKind::kSelect)
-      return !loads(value->args[0]) && IsCopy(value->args[1], constant) && IsCopy(value->args[2], constant);
+      return !Loads(value->args[0]) && IsCopy(value->args[1], constant) && IsCopy(value->args[2], constant);
     if (value->kind != ExprKind::kLoad) return value->kind == ExprKind::kFloatImm || value->kind == ExprKind::kIntImm;
     const auto param = params_.find(value->buffer);
-    if (param == params_.end() || value->args.size() != 1 || loads(value->args[0])) return false;
+    if (param == params_.end() || value->args.size() != 1 || Loads(value->args[0])) return false;
     *constant &= param->second->constant;
     return true;
   }
 
   // The load of the registers that have the value from the kernel's head on, or the value itself.
-  Expr Ahead(const Leaf& leaf, const std::vector<const StmtNode*>& loops, const Expr& value) {
-    bool constant = true;
-    Expr early = value;
+  Expr Ahead(const Leaf& leaf, const Around& around, const Expr& value, bool constant) {
+    Expr early = around.condition == nullptr
+                     ? value
+                     : Select(around.condition, value, IdentityOf(Combiner::kSum, value->dtype));
     const StmtNode* threads = nullptr;
-    if (value->kind == ExprKind::kFloatImm || value->kind == ExprKind::kIntImm || !IsCopy(value, &constant) ||
-        !IsKnownAt(leaves_.front(), leaf, &early, &threads))
-      return value;
+    if (!IsKnownAt(leaves_.front(), leaf, &early, &threads)) return value;
+    for (const Known& known : known_)
+      if (known.loops == around.loops && Equal(known.value, early)) return known.own;
     BufferDecl own;
     own.elements = 1;
     Expr place = IntImm(0);
     VarMap renamed;
     if (threads != nullptr) renamed[threads->var.get()] = MakeVar(threads->var->name);
-    for (const StmtNode* loop : loops) {
+    for (const StmtNode* loop : around.loops) {
+      renamed[loop->var.get()] = MakeVar(loop->var->name);
+      if (loop->for_kind == ForKind::kThreadX) continue;
       own.elements *= loop->extent;
       place = Add(Mul(place, IntImm(loop->extent)), loop->var);
-      renamed[loop->var.get()] = MakeVar(loop->var->name);
     }
     const int64_t registers = (own.elements * BytesOf(value->dtype) + 3) / 4;
     if (registers > left_) return value;
@@ -105,20 +130,30 @@ class EarlyOperands {
     own.dtype = value->dtype;
     own.scope = Scope::kLocal;
     Stmt stmt = MakeStore(own.id, Substitute(place, renamed), Substitute(early, renamed));
-    for (size_t l = loops.size(); l-- > 0;)
-      stmt = MakeFor(loops[l]->for_kind, renamed[loops[l]->var.get()], loops[l]->extent, stmt);
+    for (size_t l = around.loops.size(); l-- > 0;) {
+      const StmtNode& loop = *around.loops[l];
+      stmt = MakeFor(loop.for_kind, renamed[loop.var.get()], loop.extent, stmt);
+    }
     if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
     (constant ? constants_ : loads_).push_back(stmt);
     decls_.push_back(own);
-    return Load(own.id, value->dtype, {place});
+    known_.push_back({around.loops, early, Load(own.id, value->dtype, {place})});
+    return known_.back().own;
   }
+
+  // What is loaded ahead already, and the registers that have it.
+  struct Known {
+    std::vector<const StmtNode*> loops;
+    Expr value, own;
+  };
 
   int& next_buffer_;
   int64_t left_;  // registers
   const std::vector<Leaf> leaves_;
-  std::set<int> local_;
+  std::set<int> shared_;
   std::map<int, const BufferDecl*> params_;
   std::vector<BufferDecl> decls_;
+  std::vector<Known> known_;
   std::vector<Stmt> constants_, loads_;
 };
 

@@ -104,13 +104,29 @@ TEST(EarlyOperands, ChooseBetweenTensorsByWhatIsKnown) {
   }
 }
 
+// A bias and a residual behind the sums, where there are any for the thread.
+TEST(EarlyOperands, OfResultsAreLoadedUnderTheirConditions) {
+  const RowParts p;
+  std::vector<Stmt> body = p.Reduction();
+  const Expr value = Add(At(kSharedRow, Sub(I(kRowThreads - 1), p.t)),
+                         Mul(At(kCacheInput, p.t), Add(At(kConstantInput, p.t), At(kCacheInput, p.t))));
+  body.push_back(MakeIf(Lt(p.t, I(5)), MakeStore(kRowSum, I(0), value)));
+  const std::string text = OperandsAhead(p.Kernel(body));
+  const size_t barrier = text.find("barrier");
+  EXPECT_LT(text.find("= t < 5 ? W[t] : 0.0"), barrier) << text;
+  EXPECT_LT(text.find("= t < 5 ? C[t] : 0.0"), barrier) << text;
+  EXPECT_LT(text.rfind("C["), barrier) << text;  // once
+}
+
 TEST(EarlyOperands, OthersStayWhereTheyAre) {
   const RowParts p;
   std::vector<Stmt> body = p.Reduction();
   // Registers would be chosen by a loop's variable.
   body.push_back(p.Products(At(kCacheInput, p.place()), /*unrolled=*/false));
   EXPECT_EQ(OperandsAhead(p.Kernel(body)), "");
-  body.back() = p.Products(Add(At(kCacheInput, p.place()), FloatImm(1)));
+  body.back() = p.Products(Select(Lt(p.t, I(4)), Add(At(kCacheInput, p.place()), FloatImm(1)), FloatImm(0)));
+  EXPECT_EQ(OperandsAhead(p.Kernel(body)), "");
+  body.back() = p.Products(At(kSharedRow, p.t));
   EXPECT_EQ(OperandsAhead(p.Kernel(body)), "");
   // Nothing is waited for.
   EXPECT_EQ(OperandsAhead(p.Kernel({MakeStore(kSharedRow, Sub(I(kRowThreads - 1), p.t), At(kRowInput, p.t)),
