@@ -15,7 +15,7 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kRegistersOfAll = 65536;  // of a multiprocessor
-constexpr int64_t kRegistersOfOthers = 64;        // of a thread, for sums and all else
+constexpr int64_t kRegistersOfOthers = 64;  // of a thread, for sums and all else
 constexpr int64_t kMostAhead = 128;
 
 bool IsProduct(const StmtNode& s) {
@@ -26,7 +26,8 @@ class EarlyOperands {
  public:
   EarlyOperands(const KernelFunc& kernel, int* next_buffer)
       : next_buffer_(*next_buffer),
-        left_(std::clamp<int64_t>(kRegistersOfAll / std::max<int64_t>(1, kernel.threads) - kRegistersOfOthers, 0, kMostAhead)),
+        left_(std::clamp<int64_t>(kRegistersOfAll / std::max<int64_t>(1, kernel.threads) - kRegistersOfOthers, 0,
+                                  kMostAhead)),
         leaves_(LeavesOf(kernel.body)) {
     for (const BufferDecl& param : kernel.params)
       if (!param.written) params_[param.id] = &param;
@@ -104,9 +105,8 @@ class EarlyOperands {
 
   // The load of the registers that have the value from the kernel's head on, or the value itself.
   Expr Ahead(const Leaf& leaf, const Around& around, const Expr& value, bool constant) {
-    Expr early = around.condition == nullptr
-                     ? value
-                     : Select(around.condition, value, IdentityOf(Combiner::kSum, value->dtype));
+    Expr early =
+        around.condition == nullptr ? value : Select(around.condition, value, IdentityOf(Combiner::kSum, value->dtype));
     const StmtNode* threads = nullptr;
     if (!IsKnownAt(leaves_.front(), leaf, &early, &threads)) return value;
     for (const Known& known : known_)

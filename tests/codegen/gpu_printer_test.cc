@@ -214,8 +214,9 @@ TEST(GpuPrinter, CopiesThatChooseBetweenTensorsAreVectors) {
     body = MakeAlloc(tile, body);
     const KernelFunc kernel = KernelOf("choice", {Global(0, "X", 80), Global(1, "Y", 128, true), Global(2, "Z", 48)},
                                        MakeFor(ForKind::kBlockX, MakeVar("b"), 1, body), 1, 32);
-    const bool copies = SourceOf(kernel, Dialect::kCuda).find("async_copy<16>(tile + t * 4, ((t < 30) & (t < 20)) ? X") !=
-                        std::string::npos;
+    const bool copies =
+        SourceOf(kernel, Dialect::kCuda).find("async_copy<16>(tile + t * 4, ((t < 30) & (t < 20)) ? X") !=
+        std::string::npos;
     EXPECT_EQ(copies, async) << SourceOf(kernel, Dialect::kCuda);
   }
   const std::string apart =

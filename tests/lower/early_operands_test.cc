@@ -19,8 +19,10 @@ using testing::Serial;
 using testing::ThreadLoop;
 using testing::Unroll;
 
-constexpr int64_t kRowThreads = 8, kWindowRounds = 3, kWindowLanes = 4, kMatrixElements = kRowThreads * kWindowRounds * kWindowLanes;
-constexpr int kRowInput = 0, kCacheInput = 1, kFreshInput = 2, kConstantInput = 3, kRowResult = 4, kSharedRow = 10, kWindowBuffer = 11, kRowSum = 12;
+constexpr int64_t kRowThreads = 8, kWindowRounds = 3, kWindowLanes = 4,
+                  kMatrixElements = kRowThreads * kWindowRounds * kWindowLanes;
+constexpr int kRowInput = 0, kCacheInput = 1, kFreshInput = 2, kConstantInput = 3, kRowResult = 4, kSharedRow = 10,
+              kWindowBuffer = 11, kRowSum = 12;
 
 struct RowParts {
   Expr t = MakeVar("t"), round = MakeVar("round"), lane = MakeVar("lane");
@@ -34,9 +36,10 @@ struct RowParts {
     Stmt sum;
     {
       const Expr l = MakeVar("l");
-      sum = Unroll(l, kWindowLanes,
-                   MakeStore(kRowSum, I(0),
-                             Add(At(kRowSum, I(0)), Mul(At(kWindowBuffer, l), At(kSharedRow, Sub(I(kRowThreads - 1), t))))));
+      sum = Unroll(
+          l, kWindowLanes,
+          MakeStore(kRowSum, I(0),
+                    Add(At(kRowSum, I(0)), Mul(At(kWindowBuffer, l), At(kSharedRow, Sub(I(kRowThreads - 1), t))))));
     }
     const Stmt both = MakeSeq({copy, sum});
     return unrolled ? Unroll(round, kWindowRounds, both) : Serial(round, kWindowRounds, both);
@@ -48,11 +51,12 @@ struct RowParts {
     Stmt all = MakeAlloc(Scoped(kRowSum, "sum", 1, Scope::kLocal), MakeSeq(std::move(body)));
     all = MakeAlloc(Scoped(kWindowBuffer, "window", kWindowLanes, Scope::kLocal), all);
     all = MakeAlloc(Scoped(kSharedRow, "row", kRowThreads, Scope::kShared), all);
-    KernelFunc kernel = KernelOf("product",
-                                 {Global(kRowInput, "X", kRowThreads), Global(kCacheInput, "C", kMatrixElements),
-                                  Global(kFreshInput, "F", kMatrixElements), Global(kConstantInput, "W", kMatrixElements),
-                                  Global(kRowResult, "Y", kRowThreads, true)},
-                                 BlockLoop(MakeVar("b"), 1, ThreadLoop(t, kRowThreads, all)), 1, kRowThreads);
+    KernelFunc kernel =
+        KernelOf("product",
+                 {Global(kRowInput, "X", kRowThreads), Global(kCacheInput, "C", kMatrixElements),
+                  Global(kFreshInput, "F", kMatrixElements), Global(kConstantInput, "W", kMatrixElements),
+                  Global(kRowResult, "Y", kRowThreads, true)},
+                 BlockLoop(MakeVar("b"), 1, ThreadLoop(t, kRowThreads, all)), 1, kRowThreads);
     kernel.params[kConstantInput].constant = true;
     return kernel;
   }
@@ -130,7 +134,7 @@ TEST(EarlyOperands, OthersStayWhereTheyAre) {
   EXPECT_EQ(OperandsAhead(p.Kernel(body)), "");
   // Nothing is waited for.
   EXPECT_EQ(OperandsAhead(p.Kernel({MakeStore(kSharedRow, Sub(I(kRowThreads - 1), p.t), At(kRowInput, p.t)),
-                            p.Products(At(kCacheInput, p.place()))})),
+                                    p.Products(At(kCacheInput, p.place()))})),
             "");
 }
 

@@ -119,9 +119,8 @@ void GpuVectorPrinter::PrintChunk(const BufferElement& to, const CopySources& so
   out_.Open();
   out_.Line(type + " chunk = " + Zero(to.buffer.dtype, chunk) + ";");
   const bool choice = access_.cuda() && sources.all.size() > 1 &&
-                      std::all_of(sources.all.begin(), sources.all.end(), [](const CopySource& source) {
-                        return source.from.buffer.scope == Scope::kGlobal;
-                      });
+                      std::all_of(sources.all.begin(), sources.all.end(),
+                                  [](const CopySource& source) { return source.from.buffer.scope == Scope::kGlobal; });
   // One load, of which several can be in flight, instead of one for each source.
   if (choice)
     out_.Line((sources.any == nullptr ? "" : "if (" + access_.Text(sources.any) + ") ") + "chunk = *(const " + type +
