@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const Ta
   ImportRequest request{model.source, options, LimitsOf(model), with_network, hooks.stop};
   request.prove_padding = true;
   request.mask = model.mask;
-  request.whole_recurrence_bytes = WholeRecurrenceBytes(target);
+  request.fusion = PreferredFusion(target);
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, ImportPlans(std::move(request), dims));
   for (const std::string& warning : WarningsOf(plans)) Warn(hooks, warning);
   return plans;

@@ -40,7 +40,7 @@ struct ImportRequest {
   bool prove_padding = false;
   std::string mask = {};
   SymbolSizes least = {};
-  int64_t whole_recurrence_bytes = 0;  // FindFusionChoices; WholeRecurrenceBytes has it for targets
+  FusionPreferences fusion = {};  // PreferredFusion has it for targets
 };
 
 // An input: its shape as it was read, its type as the optimized network has it.

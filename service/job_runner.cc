@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<ImportedPlan>> JobRunner::ReadNetworks(JobTable::Entr
     options.external_data = false;
     ImportRequest request{path, options, options_.import, /*with_network=*/true, &entry.stop};
     ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
-    request.whole_recurrence_bytes = WholeRecurrenceBytes(target);
+    request.fusion = PreferredFusion(target);
     ASSIGN_OR_RETURN(plans, ImportPlans(std::move(request), spec.dims));
     return absl::OkStatus();
   }));

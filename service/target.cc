@@ -51,10 +51,12 @@ absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) 
   return ResolveWith(std::move(target), device->facts());
 }
 
-int64_t WholeRecurrenceBytes(const Target& target) {
-  if (target.kind != TargetKind::kCuda) return 0;
+FusionPreferences PreferredFusion(const Target& target) {
+  FusionPreferences preferences{.one_query_apart = target.is_gpu()};
+  if (target.kind != TargetKind::kCuda) return preferences;
   const DeviceFacts facts = DefaultFacts(target);
-  return facts.max_cluster > 1 ? facts.max_cluster * facts.max_shared_bytes : 0;
+  if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
+  return preferences;
 }
 
 absl::Status CheckTargetRunsHere(const Target& target) { return CheckRunsHere(target); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/fusion_choices.h"
 #include "compiler/tensor/library_call.h"
 #include "compiler/tensor/target.h"
 
@@ -29,9 +30,9 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
-// The weights of a recurrence, in bytes, up to which all its steps are one kernel by default: as many as a cluster of
-// blocks keeps on chip. 0 where there are no clusters.
-int64_t WholeRecurrenceBytes(const Target& target);
+// How networks are fused by default: recurrences in one kernel where a cluster of blocks keeps their weights on chip,
+// attentions of one query in two on GPUs.
+FusionPreferences PreferredFusion(const Target& target);
 
 // Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names
 // the features or the architecture that is missing; other errors are those of the compiler: it is not installed, or

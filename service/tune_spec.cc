@@ -180,7 +180,7 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
                                                    spec.objective, "': leave one of them out"));
   ImportRequest request{path, spec.options, options.limits, /*with_network=*/false, options.stop};
   ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
-  request.whole_recurrence_bytes = WholeRecurrenceBytes(target);
+  request.fusion = PreferredFusion(target);
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, ImportPlans(std::move(request), spec.dims));
   std::vector<std::string> warnings = WarningsOf(plans);
   TuneWork work = MergePlans(NetworkName(spec.model), std::move(plans), spec.target);

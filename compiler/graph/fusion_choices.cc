@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "compiler/graph/default_fusion.h"
 #include "compiler/graph/grouping_changes.h"
+#include "compiler/graph/row_nodes.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_table.h"
 
@@ -45,7 +46,7 @@ struct Region {
 std::string NameOfOption(const Network& network, const FusionOption& option) {
   const std::string& op = network.nodes[option.node].op;
   switch (option.other) {
-    case FusionMode::kDefault: break;
+    case FusionMode::kDefault: return "attention in one kernel";
     case FusionMode::kKernel: return absl::StrCat(op, " by a kernel");
     case FusionMode::kInPlace: return absl::StrCat(op, " in place");
     case FusionMode::kApart: return absl::StrCat(op, " apart");
@@ -53,17 +54,19 @@ std::string NameOfOption(const Network& network, const FusionOption& option) {
     case FusionMode::kInProduct: return absl::StrCat(op, " in the product");
     case FusionMode::kRecurrence: return "recurrence in one kernel";
   }
-  return "default";
+  return "";
 }
 
 class ChoicePointFinder {
  public:
   explicit ChoicePointFinder(const Network& network) : network_(network), facts_(network) {}
 
-  absl::StatusOr<FusionChoices> Find(int64_t whole_recurrence_bytes) {
+  absl::StatusOr<FusionChoices> Find(const FusionPreferences& preferences) {
     for (const RecurrentNodes& recurrence : facts_.recurrences)
-      if (recurrence.weight_bytes <= whole_recurrence_bytes)
+      if (recurrence.weight_bytes <= preferences.whole_recurrence_bytes)
         fusion_.default_modes[recurrence.nodes.back()] = FusionMode::kRecurrence;
+    if (preferences.one_query_apart)
+      for (int n : AttentionsOfOneQuery()) fusion_.default_modes[n] = FusionMode::kApart;
     fusion_.default_modes = DefaultFusion(facts_, std::move(fusion_.default_modes));
     ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes));
     default_.emplace(facts_, fusion_.default_modes);
@@ -85,6 +88,22 @@ class ChoicePointFinder {
   }
 
  private:
+  // The products by the values of attentions of one query for each head that has keys and values of its own, many of
+  // them.
+  std::vector<int> AttentionsOfOneQuery() const {
+    std::vector<int> products;
+    for (const FusionOption& option : GroupNodes(facts_, fusion_.default_modes).options) {
+      const Node& node = network_.nodes[option.node];
+      if (option.other != FusionMode::kApart || !IsProductOfOneRow(network_, node)) continue;
+      const std::vector<int64_t>&weights = network_.tensors[node.inputs[0]].type.shape,
+            &values = network_.tensors[node.inputs[1]].type.shape;
+      if (weights.size() == values.size() && std::equal(weights.begin(), weights.end() - 2, values.begin()) &&
+          weights.back() >= kOneQueryKeys)
+        products.push_back(option.node);
+    }
+    return products;
+  }
+
   // What each of some choices changes that are likely apart.
   std::vector<Change> ChangesApart(const std::vector<Choice>& choices) {
     std::vector<FusionModes> modes;
@@ -317,8 +336,8 @@ bool RunsMore(const FusionAlternative& alternative, const FusionAlternative& oth
 
 }  // namespace
 
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, int64_t whole_recurrence_bytes) {
-  return ChoicePointFinder(network).Find(whole_recurrence_bytes);
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, const FusionPreferences& preferences) {
+  return ChoicePointFinder(network).Find(preferences);
 }
 
 std::vector<int> AlternativesThatMayWin(const ChoicePoint& point) {

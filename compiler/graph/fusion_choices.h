@@ -8,6 +8,7 @@
 // take least time together.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,9 +47,18 @@ struct FusionChoices {
   int groupings = 0;
 };
 
-// The default is one kernel for all steps of a recurrence if its weights have at most `whole_recurrence_bytes`; else
-// its steps are unrolled. The other is the alternative. REQUIRES: as PartitionNetwork.
-absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, int64_t whole_recurrence_bytes = 0);
+// What the default fusion of a target prefers.
+struct FusionPreferences {
+  // All steps of a recurrence are one kernel if its weights have at most so many bytes.
+  int64_t whole_recurrence_bytes = 0;
+  // The attention of one query to kOneQueryKeys keys or more is two kernels, which spread the keys over all blocks.
+  bool one_query_apart = false;
+};
+inline constexpr int64_t kOneQueryKeys = 256;
+
+// By default what the preferences say; the other form of a recurrence, or of an attention, is the alternative.
+// REQUIRES: as PartitionNetwork.
+absl::StatusOr<FusionChoices> FindFusionChoices(const Network& network, const FusionPreferences& preferences = {});
 
 // Indices, ascending, of the alternatives that can be fastest for some times of their tasks: one that runs everything
 // that another one runs, and more, is left out. The default is always among them.

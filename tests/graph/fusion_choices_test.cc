@@ -169,6 +169,30 @@ TEST(FusionChoices, AttentionOfOneQueryTakenApartIsTwoKernels) {
   }
 }
 
+// Where that is preferred, of many keys, unless heads share them.
+TEST(FusionChoices, AttentionOfOneQueryIsApartByDefaultWhereThatIsPreferred) {
+  const auto kernels = [](const char* queries, const char* keys, const char* kv_heads) {
+    ModelOptions options;
+    options.extra = {{"heads", "4"}, {"queries", queries}, {"keys", keys}, {"size", "16"}, {"kv_heads", kv_heads}};
+    const Network n = LoadOptimized("attention", options).value();
+    const FusionChoices fusion = FindFusionChoices(n, {.one_query_apart = true}).value();
+    EXPECT_EQ(fusion.choice_points.size(), 1u);
+    const FusionAlternative& other = fusion.choice_points.at(0).alternatives.at(1);
+    const size_t apart = fusion.partition.subgraphs.size();
+    EXPECT_EQ(other.name, apart > 1 ? "attention in one kernel" : "matmul apart");
+    EXPECT_EQ(other.tasks.size() > 1, apart == 1);
+    const std::vector<Array> inputs = RandomInputs(n, 3);
+    for (int chosen : {0, 1})
+      ExpectNear(EvaluatePartition(n, PartitionAs(n, fusion, {chosen}).value(), inputs).value()[0],
+                 EvaluateNetwork(n, inputs).value()[0], 1e-5);
+    return apart;
+  };
+  EXPECT_EQ(kernels("1", "300", "4"), 2u);
+  EXPECT_EQ(kernels("1", "100", "4"), 1u);
+  EXPECT_EQ(kernels("3", "300", "4"), 1u);
+  EXPECT_EQ(kernels("1", "300", "2"), 1u);
+}
+
 // Residual blocks in a row, with what comes in front of a convolution apart from the one before: more options than are
 // tried at once.
 Network ManyBlocks(int blocks) {

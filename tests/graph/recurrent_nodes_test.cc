@@ -149,10 +149,11 @@ TEST(Recurrences, OfATaggerAreOneTaskForBothDirections) {
 // The other way around: one kernel by default, and the steps are the alternative.
 TEST(Recurrences, MayBeWholeByDefault) {
   const Network n = LoadOptimized("lstm-tagger", Tagger("6")).value();
-  const FusionChoices fusion = FindFusionChoices(n, /*whole_recurrence_bytes=*/8 * 32 * 4).value();
+  const FusionChoices fusion = FindFusionChoices(n, {.whole_recurrence_bytes = 8 * 32 * 4}).value();
   ASSERT_EQ(fusion.choice_points.size(), 4u);
-  EXPECT_EQ(FindFusionChoices(n, 8 * 32 * 4 - 1).value().choice_points[0].alternatives[1].name,
-            "recurrence in one kernel")
+  EXPECT_EQ(
+      FindFusionChoices(n, {.whole_recurrence_bytes = 8 * 32 * 4 - 1}).value().choice_points[0].alternatives[1].name,
+      "recurrence in one kernel")
       << "its weights are too large";
   for (const ChoicePoint& point : fusion.choice_points) {
     ASSERT_EQ(point.alternatives.size(), 2u);

