@@ -17,6 +17,14 @@ namespace {
 constexpr int64_t kRegistersOfAll = 65536;  // of a multiprocessor
 constexpr int64_t kRegistersOfOthers = 64;  // of a thread, for sums and all else
 constexpr int64_t kMostAhead = 128;
+constexpr int64_t kBlocksTogether = 2;  // that compilers leave registers for where a kernel does not say how many
+
+// Registers that a thread may hold inputs in.
+int64_t RegistersAhead(const KernelFunc& kernel) {
+  const int64_t blocks = kernel.resident > 0 ? kernel.resident : kBlocksTogether;
+  const int64_t own = kRegistersOfAll / std::max<int64_t>(1, kernel.threads * blocks);
+  return std::clamp<int64_t>(own - kRegistersOfOthers, 0, kMostAhead);
+}
 
 bool IsProduct(const StmtNode& s) {
   return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma || s.kind == StmtKind::kTensorCopy;
@@ -25,10 +33,7 @@ bool IsProduct(const StmtNode& s) {
 class EarlyOperands {
  public:
   EarlyOperands(const KernelFunc& kernel, int* next_buffer)
-      : next_buffer_(*next_buffer),
-        left_(std::clamp<int64_t>(kRegistersOfAll / std::max<int64_t>(1, kernel.threads) - kRegistersOfOthers, 0,
-                                  kMostAhead)),
-        leaves_(LeavesOf(kernel.body)) {
+      : next_buffer_(*next_buffer), left_(RegistersAhead(kernel)), leaves_(LeavesOf(kernel.body)) {
     for (const BufferDecl& param : kernel.params)
       if (!param.written) params_[param.id] = &param;
     Contains(kernel.body, [&](const StmtNode& s) {

@@ -148,7 +148,10 @@ TEST(EarlyOperands, LeaveRegistersToOthers) {
     int next = 20;
     return ToString(WithEarlyOperands(kernel, &next)) != ToString(kernel);
   };
-  EXPECT_FALSE(moves(1024));  // of 64 registers each
+  EXPECT_FALSE(moves(512));  // two blocks: 64 registers each
+  EXPECT_TRUE(moves(256));
+  kernel.resident = 1;
+  EXPECT_FALSE(moves(1024));
   EXPECT_TRUE(moves(512));
 }
 

@@ -85,8 +85,9 @@ class Stream : public SketchRule {
         s.op.name.find(".rf") != std::string::npos || ReadsOnce(draft, stage) == ReadOnce::kNone ||
         (ElementwiseConsumer(draft.state(), stage) < 0 && !IsLast(draft, stage)))
       return Answer::kSkip;
+    if (!ReadsReductions(draft, stage)) return Answer::kApply;
     // What a row is made of belongs to this kernel, or else the row is a task of its own (graph/grouping.cc).
-    return ReadsReductions(draft, stage) ? Answer::kApplyAndSkipRest : Answer::kApply;
+    return ReadsOwnRow(draft, stage, stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
   }
 
   std::vector<Derived> Apply(const Draft& draft, int of) const override {
@@ -110,6 +111,21 @@ class Stream : public SketchRule {
   }
 
  private:
+  // Whether all reductions that `reader` is computed from, directly or through element-wise stages, are of rows that
+  // `stage` multiplies: as long, and no more of them than results. Others (the parts of a long sum) are too much to
+  // make again in each block.
+  static bool ReadsOwnRow(const Draft& draft, int stage, int reader) {
+    const Stage& own = draft.state().stage(stage).op;
+    const std::vector<int> producers = draft.state().Producers(reader);
+    return std::all_of(producers.begin(), producers.end(), [&](int id) {
+      const StageState& producer = draft.state().stage(id);
+      if (!producer.computes() || producer.prologue) return true;
+      if (producer.op.reduces() && (producer.op.terms() != own.terms() || producer.op.elements() > own.elements()))
+        return false;
+      return ReadsOwnRow(draft, stage, id);
+    });
+  }
+
   // Nothing is computed from it.
   static bool IsLast(const Draft& draft, int stage) {
     return draft.state().is_output(stage) && draft.state().Consumers(stage).empty();

@@ -167,7 +167,8 @@ class MachineCodeTest(unittest.TestCase):
         early = [k for k in wrong if any("before the wait" in text for text in k[2])]
         self.assertGreater(len(wrong), 10)
         self.assertGreater(len(found), len(wrong) // 2)
-        self.assertTrue([k for k in early if k[1].startswith("efficientnet-b0/")], "the kernel that computed wrong numbers in a network")
+        self.assertGreater(len(early), 5)
+        self.assertTrue([k for k in found if k[1].startswith("efficientnet-b0/")], "the kernel that computed wrong numbers in a network")
         ahead = sum(k[4] > 0 for k in right)
         self.assertGreater(ahead, 0, "no kernel fetches constants before it waits")
         print("%d kernels, %d fetch constants before they wait; %d made wrong, %d of these found, %d read inputs before they wait" %

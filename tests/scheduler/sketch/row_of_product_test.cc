@@ -97,6 +97,28 @@ TEST(RowOfProduct, RowsThatAreNotAlignedArePadded) {
   EXPECT_NE(source.find("chunk = *(const uint4*)(w_padded"), std::string::npos) << source;
 }
 
+// A sum in parts: each block would make all of them again.
+TEST(RowOfProduct, PartsOfALongSumAreNoRow) {
+  for (const bool narrow : {false, true}) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {1 << 20, 3});
+    const int parts = b.Reduce("parts", {16384, 3}, {64}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      return b.At(x, {Add(Mul(i[0], IntImm(64)), r[0]), i[1]});
+    });
+    int sum = b.Reduce("sum", {3}, {16384}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      return b.At(parts, {r[0], i[0]});
+    });
+    if (narrow) sum = b.Compute("stored", {3}, [&](const auto& i) { return Cast(DType::kFloat16, b.At(sum, i)); });
+    const ComputeDag dag = b.Build({sum}).value();
+    for (const char* text : {"cuda -arch=sm_90", "opencl"}) {
+      const Target target = Target::Parse(text).value();
+      const auto task = TaskSpace::Create(dag, target, DefaultFacts(target));
+      ASSERT_TRUE(task.ok()) << task.status();
+      EXPECT_LT((*task)->Find("direct/stream"), 0);
+    }
+  }
+}
+
 // Each combination of copies once, however many stages move the same elements.
 TEST(RowOfProduct, MovesOneAfterTheOtherHaveNoChoicesOfTheirOwn) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
