@@ -94,11 +94,8 @@ class ChoicePointFinder {
     std::vector<int> products;
     for (const FusionOption& option : GroupNodes(facts_, fusion_.default_modes).options) {
       const Node& node = network_.nodes[option.node];
-      if (option.other != FusionMode::kApart || !IsProductOfOneRow(network_, node)) continue;
-      const std::vector<int64_t>&weights = network_.tensors[node.inputs[0]].type.shape,
-            &values = network_.tensors[node.inputs[1]].type.shape;
-      if (weights.size() == values.size() && std::equal(weights.begin(), weights.end() - 2, values.begin()) &&
-          weights.back() >= kOneQueryKeys)
+      if (option.other == FusionMode::kApart && IsProductOfOwnMatrix(network_, node) &&
+          network_.tensors[node.inputs[0]].type.shape.back() >= kOneQueryKeys)
         products.push_back(option.node);
     }
     return products;

@@ -91,15 +91,11 @@ int GroupingFacts::OnlyReader(int node) const {
 }
 
 bool GroupingFacts::AppendsForOneRow(int node) const {
-  const Node& concat = network.nodes[node];
-  if (concat.op != "concat" || concat.inputs.size() != 2) return false;
-  const auto rank = static_cast<int64_t>(ResultOf(node).type.shape.size());
-  const int64_t axis = concat.attributes.Int("axis", 0);
-  if (axis == rank - 1 || axis == -1) return false;  // rows are put together of two parts each
+  if (!AppendsRows(network, network.nodes[node])) return false;
   int last = node, reader = OnlyReader(node);
   const auto moves = [&](int n) { return network.nodes[n].op == "transpose" || network.nodes[n].op == "slice"; };
   for (; reader >= 0 && moves(reader); reader = OnlyReader(reader)) last = reader;
-  if (reader < 0 || !IsProductOfOneRow(network, network.nodes[reader])) return false;
+  if (reader < 0 || !IsProductOfOwnMatrix(network, network.nodes[reader])) return false;
   const std::vector<int>& factors = network.nodes[reader].inputs;
   return factors[1] == network.nodes[last].output && factors[0] != factors[1];
 }

@@ -66,4 +66,18 @@ bool IsProductOfOneRow(const Network& network, const Node& node) {
          right.elements() >= left.elements();
 }
 
+bool IsProductOfOwnMatrix(const Network& network, const Node& node) {
+  if (!IsProductOfOneRow(network, node)) return false;
+  const std::vector<int64_t>&row = network.tensors[node.inputs[0]].type.shape,
+        &matrix = network.tensors[node.inputs[1]].type.shape;
+  return row.size() == matrix.size() && std::equal(row.begin(), row.end() - 2, matrix.begin());
+}
+
+bool AppendsRows(const Network& network, const Node& node) {
+  if (node.op != "concat" || node.inputs.size() != 2) return false;
+  const auto rank = static_cast<int64_t>(network.tensors[node.output].type.shape.size());
+  const int64_t axis = node.attributes.Int("axis", 0);
+  return axis != rank - 1 && axis != -1;
+}
+
 }  // namespace diapason

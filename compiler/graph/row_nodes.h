@@ -31,4 +31,10 @@ bool GoesByRows(const Network& network, const Node& node, const Rows& rows);
 // Whether a node is a product of one row in each batch, so that it reads each element of its second operand once.
 bool IsProductOfOneRow(const Network& network, const Node& node);
 
+// The same where no batch of the product shares its second operand with another one.
+bool IsProductOfOwnMatrix(const Network& network, const Node& node);
+
+// Whether a node puts rows of two tensors one behind the other.
+bool AppendsRows(const Network& network, const Node& node);
+
 }  // namespace diapason

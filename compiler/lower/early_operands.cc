@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -46,19 +47,37 @@ class EarlyOperands {
     const size_t barrier = std::find_if(leaves_.begin(), leaves_.end(),
                                         [](const Leaf& leaf) { return leaf.stmt->kind == StmtKind::kBarrier; }) -
                            leaves_.begin();
-    const Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) {
+    if (barrier == leaves_.size()) return body;
+    while (first_ < barrier && !Contains(leaves_[first_].stmt, Waits())) ++first_;
+    Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) {
       Around around;
       return i <= barrier ? leaf : InLoops(leaves_[i], leaf, around);
     });
     if (decls_.empty()) return body;
+    mapped = MapLeaves(mapped, [&](size_t i, const Stmt& leaf) {
+      return i == first_ ? MakeSeq({MakeSeq(loads_), leaf}) : leaf;
+    });
     return InsideBlocks(mapped, [&](Stmt inner) {
-      inner = MakeSeq({MakeSeq(constants_), MakeSeq(loads_), std::move(inner)});
+      inner = MakeSeq({MakeSeq(constants_), std::move(inner)});
       for (const BufferDecl& decl : decls_) inner = MakeAlloc(decl, inner);
       return inner;
     });
   }
 
  private:
+  // Whether a statement reads what another kernel may write: the kernel waits for that one first.
+  std::function<bool(const StmtNode&)> Waits() const {
+    const auto is_input = [this](int buffer) {
+      const auto param = params_.find(buffer);
+      return param != params_.end() && !param->second->constant;
+    };
+    return [is_input](const StmtNode& s) {
+      return LoadsFrom(s.value, is_input) || LoadsFrom(s.index, is_input) || LoadsFrom(s.condition, is_input);
+    };
+  }
+
+  static bool IsOverThreads(const StmtNode* s) { return s->kind == StmtKind::kFor && s->for_kind == ForKind::kThreadX; }
+
   // What is around a store: loops, and the condition under which it happens (null: always).
   struct Around {
     std::vector<const StmtNode*> loops;
@@ -114,35 +133,46 @@ class EarlyOperands {
         around.condition == nullptr ? value : Select(around.condition, value, IdentityOf(Combiner::kSum, value->dtype));
     const StmtNode* threads = nullptr;
     if (!IsKnownAt(leaves_.front(), leaf, &early, &threads)) return value;
+    // Constants are loaded outside of all loops over threads, others perhaps inside of one: in its threads then.
+    const std::vector<const StmtNode*>& there = leaves_[first_].around;
+    const auto found = std::find_if(there.begin(), there.end(), IsOverThreads);
+    const StmtNode* const outer = constant || found == there.end() ? nullptr : *found;
+    const auto own = std::find_if(around.loops.begin(), around.loops.end(), IsOverThreads);
+    if (own != around.loops.end() && threads != nullptr) return value;
+    const StmtNode* const inner = own != around.loops.end() ? *own : threads;
+    if (outer != nullptr && inner != nullptr && inner->extent != outer->extent) return value;
     for (const Known& known : known_)
       if (known.loops == around.loops && Equal(known.value, early)) return known.own;
-    BufferDecl own;
-    own.elements = 1;
+    BufferDecl decl;
+    decl.elements = 1;
     Expr place = IntImm(0);
     VarMap renamed;
-    if (threads != nullptr) renamed[threads->var.get()] = MakeVar(threads->var->name);
+    if (threads != nullptr) renamed[threads->var.get()] = outer ? outer->var : MakeVar(threads->var->name);
     for (const StmtNode* loop : around.loops) {
-      renamed[loop->var.get()] = MakeVar(loop->var->name);
-      if (loop->for_kind == ForKind::kThreadX) continue;
-      own.elements *= loop->extent;
+      const bool over_threads = IsOverThreads(loop);
+      renamed[loop->var.get()] = over_threads && outer ? outer->var : MakeVar(loop->var->name);
+      if (over_threads) continue;
+      decl.elements *= loop->extent;
       place = Add(Mul(place, IntImm(loop->extent)), loop->var);
     }
-    const int64_t registers = (own.elements * BytesOf(value->dtype) + 3) / 4;
+    const int64_t registers = (decl.elements * BytesOf(value->dtype) + 3) / 4;
     if (registers > left_) return value;
     left_ -= registers;
-    own.id = next_buffer_++;
-    own.name = "early" + std::to_string(own.id);
-    own.dtype = value->dtype;
-    own.scope = Scope::kLocal;
-    Stmt stmt = MakeStore(own.id, Substitute(place, renamed), Substitute(early, renamed));
+    decl.id = next_buffer_++;
+    decl.name = "early" + std::to_string(decl.id);
+    decl.dtype = value->dtype;
+    decl.scope = Scope::kLocal;
+    Stmt stmt = MakeStore(decl.id, Substitute(place, renamed), Substitute(early, renamed));
     for (size_t l = around.loops.size(); l-- > 0;) {
       const StmtNode& loop = *around.loops[l];
+      if (outer != nullptr && IsOverThreads(&loop)) continue;
       stmt = MakeFor(loop.for_kind, renamed[loop.var.get()], loop.extent, stmt);
     }
-    if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
+    if (threads != nullptr && outer == nullptr)
+      stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
     (constant ? constants_ : loads_).push_back(stmt);
-    decls_.push_back(own);
-    known_.push_back({around.loops, early, Load(own.id, value->dtype, {place})});
+    decls_.push_back(decl);
+    known_.push_back({around.loops, early, Load(decl.id, value->dtype, {place})});
     return known_.back().own;
   }
 
@@ -155,6 +185,7 @@ class EarlyOperands {
   int& next_buffer_;
   int64_t left_;  // registers
   const std::vector<Leaf> leaves_;
+  size_t first_ = 0;  // the leaf in front of which inputs are loaded that are no constants
   std::set<int> shared_;
   std::map<int, const BufferDecl*> params_;
   std::vector<BufferDecl> decls_;

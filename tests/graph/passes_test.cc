@@ -368,6 +368,19 @@ TEST(RepeatMoves, OneQueryReadsACacheAndTheNewTokenWhereTheyAre) {
   EXPECT_EQ(attention->inputs.size(), 3u);
 }
 
+// Keys as columns, of which a new token adds one: each row of them is of two tensors.
+TEST(RepeatMoves, ColumnsThatAreAppendedStayTogether) {
+  Builder b;
+  const int fresh = b.Op("transpose", {b.In({1, 1, 2, 4}, "fresh")}, {{"perm", Ints{0, 2, 3, 1}}});
+  const int k = b.Op("concat", {b.In({1, 2, 4, 5}, "past"), fresh}, {{"axis", int64_t{3}}});
+  const int scores = b.Op("softmax", {b.Op("matmul", {b.In({1, 2, 1, 4}, "q"), k})});
+  const Network before = b.Out({b.Op("matmul", {scores, b.In({1, 2, 6, 4}, "v")}), k});
+  Network after = before;
+  RepeatMoves(after);
+  ExpectSameResults(before, after);
+  EXPECT_EQ(CountOps(after, "concat"), 1) << after.ToString();
+}
+
 // Tiles of keys are copied into shared memory, where they are together.
 TEST(RepeatMoves, SeveralQueriesReadWhatWasAppended) {
   const Network before = AttentionWithCache(3);

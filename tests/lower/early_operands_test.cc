@@ -108,6 +108,17 @@ TEST(EarlyOperands, ChooseBetweenTensorsByWhatIsKnown) {
   }
 }
 
+// What a kernel does with constants first need not wait for another kernel.
+TEST(EarlyOperands, InputsComeBehindWhatIsDoneWithConstants) {
+  const RowParts p;
+  std::vector<Stmt> body = p.Reduction();
+  body.insert(body.begin(), MakeStore(kRowSum, I(0), At(kConstantInput, Mul(p.t, I(3)))));
+  body.push_back(p.Products(At(kCacheInput, p.place())));
+  const std::string text = OperandsAhead(p.Kernel(body));
+  EXPECT_LT(text.find("= W[t * 3]"), text.find("= C[")) << text;
+  EXPECT_LT(text.find("= C["), text.find("= X[")) << text;
+}
+
 // A bias and a residual behind the sums, where there are any for the thread.
 TEST(EarlyOperands, OfResultsAreLoadedUnderTheirConditions) {
   const RowParts p;

@@ -31,7 +31,7 @@ class MoveRepeater {
       if (values < 0) continue;
       own.insert({{n, 0}, {n, 1}, {values, 1}});
       for (size_t product : {n, static_cast<size_t>(values)})
-        if (IsProductOfOneRow(network_, network_.nodes[product])) of_one_row.insert({product, 1});
+        if (IsProductOfOwnMatrix(network_, network_.nodes[product])) of_one_row.insert({product, 1});
     }
     std::vector<Node> nodes;
     for (size_t n = 0; n < network_.nodes.size(); ++n) {
@@ -92,7 +92,7 @@ class MoveRepeater {
     if (n < 0) return false;
     const Node& node = network_.nodes[n];
     bool moved = false;
-    if (appends && node.op == "concat" && node.inputs.size() == 2) {
+    if (appends && AppendsRows(network_, node)) {
       for (int input : node.inputs) FindMoves(input, false, moves);
       moved = true;
     } else if (node.op == "reshape") {
