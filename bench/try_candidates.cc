@@ -9,8 +9,7 @@
 // Prints a line for each: microseconds (median, measured as workers do), largest relative error, shared bytes,
 // registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of candidate N, counted from 0, are
 // written to DIR. With --replace, N.cu of DIR is compiled for candidate N, where there is such a file: a printed source
-// that was changed by hand, to find out
-// what a part of it costs. Such a candidate's line ends with "(replaced)".
+// that was changed by hand, to find out what a part of it costs. Such a candidate's line ends with "(replaced)".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

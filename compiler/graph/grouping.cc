@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "compiler/graph/grouping/attention_fusion.h"
@@ -98,11 +95,6 @@ bool GroupingFacts::AppendsForOneRow(int node) const {
   if (reader < 0 || !IsProductOfOwnMatrix(network, network.nodes[reader])) return false;
   const std::vector<int>& factors = network.nodes[reader].inputs;
   return factors[1] == network.nodes[last].output && factors[0] != factors[1];
-}
-
-bool MovesElements(const std::string& op) {
-  static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
-  return moves.contains(op);
 }
 
 Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes) { return Grouper(facts, modes).Run(); }

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "compiler/graph/network.h"
@@ -74,9 +73,6 @@ struct GroupingFacts {
   std::vector<int> depth;  // anchors on the longest path to it, itself included
   std::vector<RecurrentNodes> recurrences;
 };
-
-// Whether an operator only moves elements of one tensor.
-bool MovesElements(const std::string& op);
 
 // kDefault for a concatenation is kKernel.
 Grouping GroupNodes(const GroupingFacts& facts, const FusionModes& modes);

@@ -49,10 +49,8 @@ class EarlyOperands {
                            leaves_.begin();
     if (barrier == leaves_.size()) return body;
     while (first_ < barrier && !Contains(leaves_[first_].stmt, Waits())) ++first_;
-    Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) {
-      Around around;
-      return i <= barrier ? leaf : InLoops(leaves_[i], leaf, around);
-    });
+    Stmt mapped = MapLeaves(
+        body, [&](size_t i, const Stmt& leaf) { return i <= barrier ? leaf : InLoops(leaves_[i], leaf, {}); });
     if (decls_.empty()) return body;
     mapped = MapLeaves(mapped, [&](size_t i, const Stmt& leaf) {
       return i == first_ ? MakeSeq({MakeSeq(loads_), leaf}) : leaf;
@@ -85,7 +83,7 @@ class EarlyOperands {
   };
 
   // Of unrolled loops, and loops over threads, around stores to registers and to the results.
-  Stmt InLoops(const Leaf& leaf, const Stmt& stmt, Around& around) {
+  Stmt InLoops(const Leaf& leaf, const Stmt& stmt, const Around& around) {
     if (stmt->kind == StmtKind::kStore && stmt->operands.empty() && !shared_.contains(stmt->buffer))
       return MakeStore(stmt->buffer, stmt->index, Replaced(leaf, around, stmt->value), stmt->async);
     const bool condition = stmt->kind == StmtKind::kIf && stmt->body.size() == 1 && !Loads(stmt->condition);

@@ -18,6 +18,12 @@ bool IsCheap(const std::string& op) {
   return cheap.contains(op);
 }
 
+// Only moves elements.
+bool Moves(const std::string& op) {
+  static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
+  return moves.contains(op);
+}
+
 // The first convolution of a network: its image (3 channels) is small, and read element by element in any layout.
 bool ReadsFewChannels(const Network& network, const Node& node) {
   if (node.op != "conv2d") return false;
@@ -70,12 +76,11 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   const Node& node = network.nodes[reader];
   const auto suits = [&](int n) {
     const std::string& op = network.nodes[n].op;
-    return MovesElements(op) || IsCheap(op) || facts.AppendsForOneRow(n);
+    return Moves(op) || IsCheap(op) || facts.AppendsForOneRow(n);
   };
   // Anything else would stand in the way of loads of vectors from either tensor.
   if (facts.AppendsForOneRow(reader)) {
-    return std::all_of(producer.nodes.begin(), producer.nodes.end(),
-                       [&](int n) { return MovesElements(network.nodes[n].op); });
+    return std::all_of(producer.nodes.begin(), producer.nodes.end(), [&](int n) { return Moves(network.nodes[n].op); });
   }
   if (attention_.IsAttention(table_.group_of(reader)) &&
       std::all_of(producer.nodes.begin(), producer.nodes.end(), suits))

@@ -65,7 +65,6 @@ TEST(RowOfProduct, IsOfferedWithStreamsAlone) {
   EXPECT_GT(names(testing::ScoresOfKeys(4, 128, 64, DType::kFloat16)).size(), 5u);
 }
 
-// Keys are read along their elements, 16 bytes at once.
 // The source of the fallback schedule, which is to be the named sketch.
 std::string SourceOfDefault(const ComputeDag& dag, const std::string& sketch) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
@@ -75,6 +74,7 @@ std::string SourceOfDefault(const ComputeDag& dag, const std::string& sketch) {
   return PrintSource(Lower(dag, schedule, target, DefaultFacts(target)).value(), target);
 }
 
+// 16 bytes at once.
 TEST(RowOfProduct, KeysAreReadAlongTheirElements) {
   const std::string source = SourceOfDefault(testing::ScoresOfKeys(12, 513, 64, DType::kFloat16), "direct/stream");
   EXPECT_NE(source.find("chunk = *(const uint4*)(rows"), std::string::npos) << source;
