@@ -305,6 +305,29 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(a * y));\n"
      "  return x < 0.0f ? y : 2.0f - y;\n"
      "}"},
+    // x / 2 * (erf(x * sqrt(1/2)) + 1) = max(x, 0) - |x| * erfc(|x| * sqrt(1/2)) / 2, with a polynomial for the
+    // logarithm of the last factor, fitted to 5e-6 of it up to 6.5 (4e-3 at 8); at 10, the largest that is put in, it
+    // is 1e-23.
+    {"coarse_gelu", nullptr, nullptr,
+     "{T} float coarse_gelu(float x) {\n"
+     "  const float a = fminf(fabsf(x), 10.0f);\n"
+     "  float y = fmaf(a, -1.76032331e-6f, 6.00019738e-5f);\n"
+     "  y = fmaf(a, y, -9.17044061e-4f);\n"
+     "  y = fmaf(a, y, 8.45107250e-3f);\n"
+     "  y = fmaf(a, y, -5.38355261e-2f);\n"
+     "  y = fmaf(a, y, -4.58597898e-1f);\n"
+     "  y = fmaf(a, y, -1.15119410f);\n"
+     "  y = fmaf(a, y, -1.0f);\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(y));\n"
+     "  return fmaf(-a, y, limit_below(x, 0.0f));\n"
+     "}"},
+    // x / 2 * (tanh(sqrt(2/pi) * (x + 0.044715 * x^3)) + 1), in the precision of coarse_tanh_plus_1.
+    {"coarse_gelu_tanh", nullptr, nullptr,
+     "{T} float coarse_gelu_tanh(float x) {\n"
+     "  float y;\n"
+     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x * fmaf(x * x, -0.102943242f, -2.30220819f)));\n"
+     "  return __fdividef(x, y + 1.0f);\n"
+     "}"},
     // Tensor cores read the upper 19 bits of factors alone, which makes a high part of any float32; the low part,
     // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
     {"low_part", nullptr, nullptr,
@@ -536,6 +559,23 @@ bool IsReserved(const std::string& name, Dialect dialect) {
   return name.rfind("__", 0) == 0 || name.rfind("vload", 0) == 0 || name.rfind("vstore", 0) == 0;
 }
 
+// x / 2 * (1 + erf(x * sqrt(1/2))), and with a tangent for the error function, as operators emit them.
+Expr ErfGelu(const Expr& x) {
+  return Mul(Mul(x, FloatImm(0.5)), Add(Call("erf", {Mul(x, FloatImm(std::sqrt(0.5)))}), FloatImm(1)));
+}
+Expr TanhGelu(const Expr& x) {
+  const Expr cubic = Mul(Mul(Mul(x, x), x), FloatImm(0.044715));
+  const Expr inner = Mul(Add(x, cubic), FloatImm(std::sqrt(2 / std::acos(-1.0))));
+  return Mul(Mul(x, FloatImm(0.5)), Add(Call("tanh", {inner}), FloatImm(1)));
+}
+
+// The x of which an expression is such a function. Null: it is none.
+Expr ArgumentOf(const Expr& e, Expr (*function)(const Expr&)) {
+  if (e->kind != ExprKind::kMul || e->args[0]->kind != ExprKind::kMul) return nullptr;
+  const Expr& x = e->args[0]->args[0];
+  return Equal(e, function(x)) ? x : nullptr;
+}
+
 }  // namespace
 
 void Helpers::Add(const Helpers& other) {
@@ -762,6 +802,11 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
 // Functions of which a product is rounded to 16 bits: their errors stay as small a part of it.
 std::string ExprPrinter::CoarseText(const Expr& expr, int precedence) {
   const ExprNode& e = *expr;
+  if (const Expr x = ArgumentOf(expr, &ErfGelu)) {
+    helpers_.Use("limit_below");  // which it calls
+    return helpers_.Use("coarse_gelu") + "(" + Text(x) + ")";
+  }
+  if (const Expr x = ArgumentOf(expr, &TanhGelu)) return helpers_.Use("coarse_gelu_tanh") + "(" + Text(x) + ")";
   if (e.kind == ExprKind::kMul)
     return Parenthesized(CoarseText(e.args[0], kProductLevel) + " * " + CoarseText(e.args[1], kProductLevel + 1),
                          kProductLevel, precedence);

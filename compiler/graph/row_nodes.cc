@@ -59,7 +59,7 @@ bool GoesByRows(const Network& network, const Node& node, const Rows& rows) {
 }
 
 bool IsProductOfOneRow(const Network& network, const Node& node) {
-  if (node.op != "matmul") return false;
+  if (node.op != "matmul" && node.op != "gemm") return false;
   const std::vector<int64_t>& shape = network.tensors[node.output].type.shape;
   const TensorType &left = network.tensors[node.inputs[0]].type, &right = network.tensors[node.inputs[1]].type;
   return shape.size() > 1 && shape[shape.size() - 2] == 1 && left.shape.size() == shape.size() &&

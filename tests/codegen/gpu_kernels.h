@@ -112,6 +112,11 @@ inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,
 
 // Activations of a number as they are written in networks: functions in a product.
 inline Expr Activation(const std::string& function, const Expr& x) {
+  if (function == "gelu") return Mul(Mul(x, F(0.5)), Add(Call("erf", {Mul(x, F(std::sqrt(0.5)))}), F(1)));
+  if (function == "gelu_tanh") {
+    const Expr inner = Mul(Add(x, Mul(Mul(Mul(x, x), x), F(0.044715))), F(std::sqrt(2 / std::acos(-1.0))));
+    return Mul(Mul(x, F(0.5)), Add(Call("tanh", {inner}), F(1)));
+  }
   const Expr called = Call(function, {x});
   return function == "sigmoid" ? Mul(x, called) : Mul(Mul(x, F(0.5)), Add(called, F(1)));
 }
@@ -141,7 +146,7 @@ inline std::vector<KernelFunc> AllGpuKernels() {
                              {.from = dtype}));
     all.push_back(LanesOnGpu(std::string("narrow_") + NameOf(dtype), 4,
                              [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); }, {.to = dtype}));
-    for (const char* function : {"sigmoid", "tanh", "erf"})
+    for (const char* function : {"sigmoid", "tanh", "erf", "gelu", "gelu_tanh"})
       all.push_back(LanesOnGpu(
           absl::StrCat("narrow_", function, "_", NameOf(dtype)), 4,
           [=](const Expr& at, const Expr&) { return Cast(dtype, Activation(function, Mul(At(0, at), F(2)))); },

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compiler/codegen/codegen.h"
 #include "gtest/gtest.h"
 #include "tests/codegen/gpu_kernels.h"
@@ -247,9 +249,12 @@ KernelFunc Activations(const std::string& function, DType dtype, bool in_product
 
 // Errors stay as small a part of a product, but not of a sum.
 TEST(GpuPrinter, FunctionsInProductsThatAreRoundedTo16BitsAreCoarse) {
-  for (const auto& [function, coarse] :
-       {std::pair("sigmoid", "coarse_sigmoid("), {"tanh", "coarse_tanh_plus_1("}, {"erf", "coarse_erf_plus_1("}}) {
-    const std::string precise = std::string(function) + "f(";
+  for (const auto& [function, coarse] : {std::pair("sigmoid", "coarse_sigmoid("),
+                                         {"tanh", "coarse_tanh_plus_1("},
+                                         {"erf", "coarse_erf_plus_1("},
+                                         {"gelu", "coarse_gelu("},
+                                         {"gelu_tanh", "coarse_gelu_tanh("}}) {
+    const std::string precise = absl::StrCat(absl::StrReplaceAll(function, {{"gelu_", ""}, {"gelu", "erf"}}), "f(");
     for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
       EXPECT_NE(SourceOf(Activations(function, dtype), Dialect::kCuda).find(coarse), std::string::npos) << function;
       EXPECT_EQ(SourceOf(Activations(function, dtype), Dialect::kOpenCl).find(coarse), std::string::npos) << function;
@@ -261,16 +266,21 @@ TEST(GpuPrinter, FunctionsInProductsThatAreRoundedTo16BitsAreCoarse) {
   }
 }
 
-// The polynomial as it is printed, evaluated here.
-TEST(GpuPrinter, TheCoarseErrorFunctionIsNear) {
-  const std::string source = SourceOf(Activations("erf", DType::kFloat16), Dialect::kCuda);
-  std::string body = source.substr(source.find("float coarse_erf_plus_1(float x)"));
+// The polynomial of a function as it is printed, highest power first.
+std::vector<float> CoefficientsOf(const std::string& function, const std::string& helper) {
+  const std::string source = SourceOf(Activations(function, DType::kFloat16), Dialect::kCuda);
+  std::string body = source.substr(source.find("float " + helper + "(float x)"));
   body = body.substr(0, body.find("}"));
   std::vector<float> coefficients;
   const std::regex number(R"(-?\d\.\d{8}(e-\d+)?f)");
   for (std::sregex_iterator at(body.begin(), body.end(), number), end; at != end; ++at)
     coefficients.push_back(std::strtof(at->str().c_str(), nullptr));
-  ASSERT_EQ(coefficients.size(), 7u) << body;
+  return coefficients;
+}
+
+TEST(GpuPrinter, TheCoarseErrorFunctionIsNear) {
+  const std::vector<float> coefficients = CoefficientsOf("erf", "coarse_erf_plus_1");
+  ASSERT_EQ(coefficients.size(), 7u);
   const auto plus_1 = [&](float x) {
     const float a = std::fabs(x);
     float y = coefficients[0];
@@ -283,6 +293,27 @@ TEST(GpuPrinter, TheCoarseErrorFunctionIsNear) {
   for (float x : {-5.f, -8.f, -30.f, -1e4f, -3e38f, -INFINITY}) EXPECT_LT(plus_1(x), 1e-9f) << x;
   for (float x : {5.f, 30.f, 3e38f, INFINITY}) EXPECT_EQ(plus_1(x), 2) << x;
   EXPECT_TRUE(std::isnan(plus_1(NAN)));
+}
+
+TEST(GpuPrinter, CoarseGeluIsNear) {
+  const std::vector<float> coefficients = CoefficientsOf("gelu", "coarse_gelu");
+  ASSERT_EQ(coefficients.size(), 7u);
+  const auto gelu = [&](float x) {
+    const float a = std::fmin(std::fabs(x), 10.0f);
+    float y = coefficients[0];
+    for (size_t i = 1; i < coefficients.size(); ++i) y = std::fma(a, y, coefficients[i]);
+    return std::fma(-a, std::exp2(std::fma(a, y, -1.0f)), x < 0 ? 0.0f : x);
+  };
+  for (float x = -6.5f; x < 12; x += 0x1p-9f) {
+    const double exact = 0.5 * x * std::erfc(-x * std::sqrt(0.5));
+    ASSERT_NEAR(gelu(x), exact, 0x1p-16 * std::fabs(exact)) << x;
+  }
+  for (float x : {-6.5f, -7.f, -9.f, -11.f, -30.f, -1e4f, -3e38f, -INFINITY}) {
+    EXPECT_GT(gelu(x), -3e-10f) << x;
+    EXPECT_LE(gelu(x), 0) << x;
+  }
+  for (float x : {30.f, 3e38f, INFINITY}) EXPECT_EQ(gelu(x), x);
+  EXPECT_TRUE(std::isnan(gelu(NAN)));
 }
 
 TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {

@@ -32,12 +32,15 @@ TEST(RowNodes, AProductOfOneRowReadsItsSecondOperandOnce) {
   const int token = b.In({2, 1, 4}), tokens = b.In({2, 3, 4}), weights = b.In({2, 4, 6}), flat = b.In({4, 6});
   const Network n =
       b.Out({b.Op("matmul", {token, weights}), b.Op("matmul", {tokens, weights}),
-             b.Op("matmul", {b.In({1, 4}), weights}), b.Op("matmul", {token, flat}), b.Op("add", {token, token})});
+             b.Op("matmul", {b.In({1, 4}), weights}), b.Op("matmul", {token, flat}), b.Op("add", {token, token}),
+             b.Op("gemm", {b.In({1, 4}), flat}), b.Op("gemm", {b.In({2, 4}), flat})});
   EXPECT_TRUE(IsProductOfOneRow(n, n.nodes[0]));
   EXPECT_FALSE(IsProductOfOneRow(n, n.nodes[1])) << "three rows";
   EXPECT_FALSE(IsProductOfOneRow(n, n.nodes[2])) << "one row is read by both batches";
   EXPECT_TRUE(IsProductOfOneRow(n, n.nodes[3]));
   EXPECT_FALSE(IsProductOfOneRow(n, n.nodes[4]));
+  EXPECT_TRUE(IsProductOfOneRow(n, n.nodes[5]));
+  EXPECT_FALSE(IsProductOfOneRow(n, n.nodes[6]));
 }
 
 }  // namespace

@@ -28,7 +28,9 @@ inline Array RandomArray(const TensorType& type, uint64_t seed) {
 // A network, operator by operator; weights are random.
 struct GraphBuilder {
   Network n;
-  int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
+  int In(Ints shape, DType dtype = DType::kFloat32) {
+    return n.AddInput("x" + std::to_string(n.inputs.size()), {dtype, std::move(shape)});
+  }
   int Const(Ints shape) {
     return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
   }

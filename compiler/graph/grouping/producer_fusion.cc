@@ -91,9 +91,9 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   for (int n : producer.nodes) {
     const std::string& op = network.nodes[n].op;
     if (IsCheap(op) || facts.AppendsForOneRow(n)) continue;
-    // Each element is read once: any element-wise function or transposition will do.
+    // Each element is read once: any element-wise function, transposition or look-up of rows will do.
     const bool pointwise = facts.IsElementwise(n) || op == "transpose";
-    if (elementwise && same_shape && pointwise) continue;
+    if (elementwise && same_shape && (pointwise || op == "gather")) continue;
     if (pointwise && op != "transpose" && IsReadOnceByRows(producer, reader)) continue;
     if (op == "transpose" && (ReadsFewChannels(network, node) || one_row)) continue;
     return false;

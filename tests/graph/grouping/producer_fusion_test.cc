@@ -58,6 +58,28 @@ TEST_F(ProducerFusionTest, CostlyOperatorsGoIntoAnElementwiseReaderOfTheirShape)
   EXPECT_EQ(g.grouping.groups.size(), 3u) << "the second exp would be computed four times";
 }
 
+TEST_F(ProducerFusionTest, RowsOfATableAreLookedUpWhereTheyAreAdded) {
+  const auto look_up = [&] { return b_.Op("gather", {b_.In({10, 8}), b_.In({4}, DType::kInt64)}); };
+  const int sum = b_.Op("add", {look_up(), look_up()});
+  const int product = b_.Op("matmul", {look_up(), b_.In({8, 6})});
+  GroupedNetwork g(b_.Out({sum, product}));
+  Absorb(g);
+  ASSERT_EQ(g.grouping.groups.size(), 3u) << "the product reads each of its rows several times";
+  EXPECT_EQ(g.grouping.groups[0].nodes.size(), 3u);
+}
+
+TEST_F(ProducerFusionTest, TheFirstTokenGoesIntoItsProductThroughAView) {
+  for (const int64_t tokens : {1, 2}) {
+    GraphBuilder b;
+    const int first = b.Op("slice", {b.In({1, 5, 8})},
+                           {{"axes", Ints{1}}, {"starts", Ints{0}}, {"ends", Ints{tokens}}, {"steps", Ints{1}}});
+    const int rows = b.Op("reshape", {first}, {{"shape", Ints{tokens, 8}}});
+    GroupedNetwork g(b.Out({b.Op("gemm", {rows, b.In({8, 6})})}));
+    Absorb(g);
+    EXPECT_EQ(g.grouping.groups.size(), static_cast<size_t>(tokens)) << tokens;
+  }
+}
+
 TEST_F(ProducerFusionTest, WeightsAreNotComputedAgain) {
   const int weights = b_.Op("relu", {b_.In({2, 8, 3, 3})});
   const int conv = b_.Op("conv2d", {b_.In({1, 8, 4, 4}), weights});
