@@ -28,6 +28,11 @@ absl::Status MergeEqual(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
 absl::Status FoldBatchNorm(Network& network);
+// Slices that take at most half of the places along an axis move in front of operators that compute each of these
+// places from the same one of their inputs (products by rows, softmax, normalisations, element-wise operators and
+// moves), where nobody reads the others: the last layer of a network of tokens that reads its class token alone is
+// computed for that token. Whether anything changed; slices of constants and of slices remain.
+bool DropUnreadRows(Network& network);
 // Views behind a layer or RMS normalisation (group normalisation has them) move behind the element-wise operators that
 // read them, so that these join its kernel.
 absl::Status SinkViews(Network& network);

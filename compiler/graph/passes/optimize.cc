@@ -35,6 +35,10 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, s
   RETURN_IF_ERROR(Canonicalize(network));
   RETURN_IF_ERROR(MergeEqual(network));
   RETURN_IF_ERROR(FoldBatchNorm(network));
+  if (DropUnreadRows(network)) {
+    RETURN_IF_ERROR(FoldConstants(network));
+    RETURN_IF_ERROR(Canonicalize(network));
+  }
   RETURN_IF_ERROR(SinkViews(network));
   RETURN_IF_ERROR(MergeProjections(network));
   RETURN_IF_ERROR(NarrowFactors(network));
