@@ -224,15 +224,40 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
-// Seconds that the launches take, one after the other in a plan of many; what starting it takes is left out.
-absl::StatusOr<double> SecondsOf(Device& device, const std::vector<Launch>& launches, double max_seconds) {
-  if (launches.empty()) return 0;
-  std::vector<Launch> all;
-  for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, device.MakePlan(std::move(all)));
-  ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, max_seconds));
-  return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies);
-}
+// What stands in front of each run and is not to be measured. Its own time is the least that was seen: what disturbs
+// the device while it is timed alone would else be taken off the time of the candidate.
+class Before {
+ public:
+  static absl::StatusOr<Before> Create(Device& device, const std::vector<Launch>& launches, double max_seconds) {
+    Before before;
+    if (launches.empty()) return before;
+    std::vector<Launch> all;
+    for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
+    ASSIGN_OR_RETURN(before.plan_, device.MakePlan(std::move(all)));
+    ASSIGN_OR_RETURN(const double seconds, Estimate(*before.plan_, max_seconds));
+    before.seconds_ = OfOne(seconds);
+    return before;
+  }
+
+  // Seconds of the launches, one after the other in a plan of many; what starting it takes is left out.
+  double seconds() const { return seconds_; }
+
+  // Corrects samples from which seconds() were taken off, where the launches take less now.
+  absl::Status Correct(Timing& timing) {
+    if (plan_ == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const double now, plan_->Time(1));
+    const double too_much = std::max(0.0, seconds_ - OfOne(now));
+    for (double& sample : timing.samples) sample += too_much;
+    seconds_ -= too_much;
+    return absl::OkStatus();
+  }
+
+ private:
+  static double OfOne(double seconds) { return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies); }
+
+  std::unique_ptr<Plan> plan_;
+  double seconds_ = 0;
+};
 
 // cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture
 // (some 15 ms). single: seconds of one run, the start of a graph included.
@@ -255,7 +280,8 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
       if (timing.stopped_early) return timing;
     }
   }
-  ASSIGN_OR_RETURN(maker.extra, SecondsOf(device, options.before, options.max_seconds));
+  ASSIGN_OR_RETURN(Before before, Before::Create(device, options.before, options.max_seconds));
+  maker.extra = before.seconds();
   maker.make = [&](int64_t runs) { return executable.MakePlan(runs, options.before); };
   if (options.cold) {
     ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
@@ -266,7 +292,10 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
   } else {
     ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, options.max_seconds));
   }
-  return Measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra).Measure(graph->estimate, watch);
+  Measurer measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra);
+  ASSIGN_OR_RETURN(Timing timing, measurer.Measure(graph->estimate, watch));
+  RETURN_IF_ERROR(before.Correct(timing));
+  return timing;
 }
 
 // cpu: plans with buffers of their own. What is too slow with the same buffers again and again cannot win with cold

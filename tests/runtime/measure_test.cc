@@ -25,6 +25,7 @@ struct FakeState {
   double kernel_seconds = 1e-3;
   double start_seconds = 0;   // what starting a plan costs
   double before_seconds = 0;  // what a kernel named "before" takes
+  int64_t disturbed = 0;      // as many next runs of plans of it alone take ten times as long
   int64_t lone_runs = 0;      // runs that are behind no such kernel, in plans of many
   double clock = 0;           // seconds of kernels so far
   int64_t kernels = 0, plans_run = 0, plans_made = 0, flushes = 0;
@@ -40,6 +41,7 @@ class FakePlan : public Plan {
     for (size_t i = 0; i < launches.size(); ++i) {
       const bool before = launches[i].kernel.name == "before";
       seconds_ += before ? state.before_seconds : state.kernel_seconds;
+      alone_ &= before;
       if (!before && launches.size() > 1 && (i == 0 || launches[i - 1].kernel.name != "before")) ++state.lone_runs;
     }
   }
@@ -50,7 +52,9 @@ class FakePlan : public Plan {
     if (state_.plans_run == state_.fail_at) return absl::AbortedError("running kernels: CUDA_ERROR_ILLEGAL_ADDRESS");
     state_.plans_run += times;
     state_.kernels += times * launches_;
-    const double seconds = times * (state_.start_seconds + seconds_);
+    const bool disturbed = alone_ && state_.disturbed > 0;
+    if (disturbed) --state_.disturbed;
+    const double seconds = times * (state_.start_seconds + (disturbed ? 10 : 1) * seconds_);
     state_.clock += seconds;
     return seconds;
   }
@@ -58,6 +62,7 @@ class FakePlan : public Plan {
  private:
   FakeState& state_;
   const int64_t launches_;
+  bool alone_ = true;
   double seconds_ = 0;
 };
 
@@ -309,6 +314,20 @@ TEST(Measure, WhatComesBeforeARunIsNotMeasured) {
     options.race_seconds = kernel_seconds / 1.4;
     EXPECT_TRUE(Measure(state, options).value().stopped_early);
   }
+}
+
+TEST(Measure, ADisturbanceOfWhatComesBeforeMakesNoCandidateFast) {
+  FakeState state{.kind = TargetKind::kCuda,
+                  .kernel_seconds = 3e-6,
+                  .start_seconds = 10e-6,
+                  .before_seconds = 7e-6,
+                  .disturbed = 2};  // a first run and a timed one
+  TimingOptions options = Options(1, 3, 20);
+  options.cold = false;
+  options.before.resize(1);
+  options.before[0].kernel.name = "before";
+  EXPECT_THAT(Measure(state, options).value().samples, Each(DoubleNear(3e-6, 0.2e-6)));
+  EXPECT_EQ(state.disturbed, 0);
 }
 
 TEST(Measure, AFaultIsPassedOn) {

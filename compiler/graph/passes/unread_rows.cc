@@ -47,9 +47,7 @@ int64_t AxisOfView(const Shape& from, int64_t axis, const Shape& to) {
 class RowDropper {
  public:
   explicit RowDropper(Network& network)
-      : network_(network),
-        producers_(network.Producers()),
-        whole_(network.outputs.begin(), network.outputs.end()) {}
+      : network_(network), producers_(network.Producers()), whole_(network.outputs.begin(), network.outputs.end()) {}
 
   // Whether anything changed.
   bool Run() {
@@ -72,9 +70,8 @@ class RowDropper {
       }
     }
     if (read != parts_.end()) AddSlices(node.output);
-    if (const std::optional<Part> part = PartOf(node);
-        part && LeadsToRows(node.inputs[0], part->axis, kSteps) &&
-        parts_[node.inputs[0]].emplace(*part, node.output).second)
+    if (const std::optional<Part> part = PartOf(node); part && LeadsToRows(node.inputs[0], part->axis, kSteps) &&
+                                                       parts_[node.inputs[0]].emplace(*part, node.output).second)
       return;
     whole_.insert(node.inputs.begin(), node.inputs.end());
     nodes_.push_back(node);
@@ -175,7 +172,8 @@ class RowDropper {
     if (node.op == "concat") return axis != Normal(node.attributes.Int("axis", 0), rank);
     const bool reduction = node.op.rfind("reduce_", 0) == 0 && node.attributes.Int("keepdims", 1) != 0;
     if (!reduction && node.op != "slice") return false;
-    const Shape none = reduction ? Shape{axis} : Shape{};  // all axes are reduced, or as many sliced as there are starts
+    const Shape none =
+        reduction ? Shape{axis} : Shape{};  // all axes are reduced, or as many sliced as there are starts
     const Shape axes = node.attributes.Ints("axes", none);
     if (!reduction && axes.empty()) return axis >= static_cast<int64_t>(node.attributes.Ints("starts", {}).size());
     return std::none_of(axes.begin(), axes.end(), [&](int64_t other) { return Normal(other, rank) == axis; });
@@ -196,8 +194,8 @@ class RowDropper {
     InputAxes axes;
     for (int input : node.inputs) {
       const Shape& shape = ShapeOf(input);
-      const int64_t of_input = axis - static_cast<int64_t>(ShapeOf(node.output).size()) +
-                               static_cast<int64_t>(shape.size());
+      const int64_t of_input =
+          axis - static_cast<int64_t>(ShapeOf(node.output).size()) + static_cast<int64_t>(shape.size());
       axes.push_back(of_input >= 0 && shape[of_input] > 1 ? of_input : -1);
     }
     return axes;

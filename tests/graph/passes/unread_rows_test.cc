@@ -11,14 +11,18 @@ namespace {
 class UnreadRowsTest : public ::testing::Test {
  protected:
   int Rows(int x, int64_t begin, int64_t end, int64_t axis = 1, int64_t step = 1) {
-    return b_.Op("slice", {x}, {{"axes", Ints{axis}}, {"starts", Ints{begin}}, {"ends", Ints{end}}, {"steps", Ints{step}}});
+    return b_.Op("slice", {x},
+                 {{"axes", Ints{axis}}, {"starts", Ints{begin}}, {"ends", Ints{end}}, {"steps", Ints{step}}});
   }
-  int Linear(int x, int64_t in, int64_t out) { return b_.Op("add", {b_.Op("matmul", {x, b_.Const({in, out})}), b_.Const({out})}); }
+  int Linear(int x, int64_t in, int64_t out) {
+    return b_.Op("add", {b_.Op("matmul", {x, b_.Const({in, out})}), b_.Const({out})});
+  }
   int Norm(int x) { return b_.Op("layer_norm", {x}, {{"axis", int64_t{-1}}}); }
   // Two heads of three elements.
   int Heads(int x) {
     const int64_t tokens = b_.n.tensors[x].type.shape[1];
-    return b_.Op("transpose", {b_.Op("reshape", {x}, {{"shape", Ints{2, tokens, 2, 3}}})}, {{"perm", Ints{0, 2, 1, 3}}});
+    return b_.Op("transpose", {b_.Op("reshape", {x}, {{"shape", Ints{2, tokens, 2, 3}}})},
+                 {{"perm", Ints{0, 2, 1, 3}}});
   }
 
   // What the pass makes of the network; its results are the same.
@@ -47,7 +51,8 @@ TEST_F(UnreadRowsTest, TheLastLayerIsComputedForTheTokenThatIsRead) {
                                       b_.Op("transpose", {Heads(Linear(normed, 6, 6))}, {{"perm", Ints{0, 1, 3, 2}}})});
   const int weights = b_.Op("softmax", {scores}, {{"axis", int64_t{-1}}});
   const int values = b_.Op("matmul", {weights, Heads(Linear(normed, 6, 6))});
-  const int merged = b_.Op("reshape", {b_.Op("transpose", {values}, {{"perm", Ints{0, 2, 1, 3}}})}, {{"shape", Ints{2, 5, 6}}});
+  const int merged =
+      b_.Op("reshape", {b_.Op("transpose", {values}, {{"perm", Ints{0, 2, 1, 3}}})}, {{"shape", Ints{2, 5, 6}}});
   const int attended = b_.Op("add", {x, Linear(merged, 6, 6)});
   const int wide = b_.Op("gelu", {Linear(Norm(attended), 6, 24)});
   const int last = b_.Op("add", {attended, Linear(wide, 24, 6)});
