@@ -348,7 +348,6 @@ bool Skeleton::IsCopyOfMemory(int id) const {
   });
 }
 
-// One slot a stage of the pipeline, and no more than there are iterations.
 int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> configuration, const Bounds& all) const {
   const StageBounds& b = all.stages[id];
   const int parent = state_.stage(id).attach_stage;

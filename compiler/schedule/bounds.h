@@ -98,6 +98,9 @@ class Skeleton {
   // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it,
   // down to `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
   int PipelineStart(int stage, int position) const;
+  // The slots of a copy in shared memory: one a stage of the pipeline, and no more than there are iterations. Bounds
+  // may be those of a configuration with other stages of the pipeline.
+  int64_t SlotsOf(int stage, absl::Span<const int32_t> configuration, const Bounds& bounds) const;
 
   // One index of an access, split by the producer's attach point. False, with `terms` undefined: it is not affine, or a
   // term is partly inside.
@@ -108,7 +111,6 @@ class Skeleton {
   void InferLoops(int stage, absl::Span<const int32_t> configuration, StageBounds* out) const;
   void FinishRegion(int stage, Bounds* bounds) const;
   bool IsCopyOfMemory(int stage) const;
-  int64_t SlotsOf(int stage, absl::Span<const int32_t> configuration, const Bounds& bounds) const;
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;
   void LocalTerms(int stage, int loop, int64_t coefficient, const Bounds& bounds, Terms* terms) const;
