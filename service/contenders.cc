@@ -1,34 +1,65 @@
 #include "service/contenders.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
+#include "compiler/schedule/step.h"
 
 namespace diapason {
 namespace {
 
 double SecondsOf(const TuningRecord& record) { return MedianSeconds(*record.timing()); }
 
+// When the kernels of a record's program let the next one start; 0 where its sketch does not say.
+int64_t StartOfNext(const TuningRecord& record) {
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(record.schedule);
+  if (!schedule.ok()) return 0;
+  for (const Step& step : schedule->steps)
+    if (step.kind == StepKind::kOverlap && !step.factors.empty()) return step.factors[0].value;
+  return 0;
+}
+
+// What contends with a record, as it is collected.
+class Contenders {
+ public:
+  explicit Contenders(const TuningRecord& best) : known_{best.schedule}, starts_{StartOfNext(best)} {}
+
+  // The fastest with another start of the next kernel than those so far.
+  void AddOtherStart(const TuningRecord& record) {
+    if (starts_.insert(StartOfNext(record)).second && known_.insert(record.schedule).second) all_.push_back(record);
+  }
+  void Add(const TuningRecord& record) {
+    if (all_.size() == kContenders || known_.contains(record.schedule)) return;
+    if (++of_sketch_[record.sketch] > kContendersOfSketch) return;
+    known_.insert(record.schedule);
+    all_.push_back(record);
+  }
+  std::vector<TuningRecord> Take() { return std::move(all_); }
+
+ private:
+  std::set<std::string> known_;
+  std::set<int64_t> starts_;
+  std::map<std::string, int> of_sketch_;
+  std::vector<TuningRecord> all_;
+};
+
 }  // namespace
 
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records) {
-  const double limit = kContenderMargin * SecondsOf(best);
+  const double seconds = SecondsOf(best);
   std::erase_if(records, [&](const TuningRecord& record) {
-    return record.timing() == nullptr || IsRefuted(record.verified) || SecondsOf(record) > limit;
+    return record.timing() == nullptr || IsRefuted(record.verified) || SecondsOf(record) > kOtherStartMargin * seconds;
   });
   std::stable_sort(records.begin(), records.end(),
                    [](const TuningRecord& a, const TuningRecord& b) { return SecondsOf(a) < SecondsOf(b); });
-  std::set<std::string> known = {best.schedule};
-  std::map<std::string, int> of_sketch;
-  std::vector<TuningRecord> contenders;
-  for (TuningRecord& record : records) {
-    if (contenders.size() == kContenders) break;
-    if (!known.insert(record.schedule).second || ++of_sketch[record.sketch] > kContendersOfSketch) continue;
-    contenders.push_back(std::move(record));
-  }
-  return contenders;
+  Contenders contenders(best);
+  for (const TuningRecord& record : records) contenders.AddOtherStart(record);
+  for (const TuningRecord& record : records)
+    if (SecondsOf(record) <= kContenderMargin * seconds) contenders.Add(record);
+  return contenders.Take();
 }
 
 absl::StatusOr<std::vector<TuningRecord>> FastRecords(History& history, const std::string& workload_key,

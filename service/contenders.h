@@ -11,19 +11,21 @@
 
 namespace diapason {
 
-// By workload key, the fastest first.
+// By workload key, in the order in which they are tried.
 using ContendersByWorkload = std::map<std::string, std::vector<TuningRecord>>;
 
 // Of a workload's records, in any order, the few that contend with `best`: they take at most kContenderMargin times as
 // long, are not refuted, and are another candidate. The fastest first, at most kContenders in all and
-// kContendersOfSketch of a sketch; candidates that were measured more than once are there once.
-inline constexpr double kContenderMargin = 1.04;
+// kContendersOfSketch of a sketch; candidates that were measured more than once are there once. In front of these
+// stands the fastest one for each other moment at which it lets the next kernel start (StepKind::kOverlap), which
+// changes little alone and much in a network: it may take kOtherStartMargin times as long.
+inline constexpr double kContenderMargin = 1.04, kOtherStartMargin = 1.1;
 inline constexpr int kContenders = 4, kContendersOfSketch = 2;
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records);
 
 // The fastest records of a workload on a device, for ContendersOf; refuted ones are left out. So many of them: those
 // that were stopped early come behind all others in a history's order, and most contenders are of these.
-inline constexpr int64_t kFastRecords = 64;
+inline constexpr int64_t kFastRecords = 256;
 absl::StatusOr<std::vector<TuningRecord>> FastRecords(History& history, const std::string& workload_key,
                                                       const std::string& device_model, const std::string& target);
 

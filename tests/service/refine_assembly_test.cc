@@ -250,5 +250,26 @@ TEST(ContendersTest, AreNearlyAsFastAndOfSeveralSketches) {
   EXPECT_EQ(ids, (std::vector<int64_t>{4, 6, 7}));
 }
 
+// Alone they differ little, and what a network gains from them does not show.
+TEST(ContendersTest, OtherStartsOfTheNextKernelComeFirst) {
+  const auto starting = [](int64_t id, double seconds, int64_t start) {
+    TuningRecord record = Record(id, "w", seconds);
+    Schedule schedule;
+    schedule.sketch = "one";
+    schedule.steps.push_back({StepKind::kAlignRows, 0, {}, {Factor::Of(id)}, -1, {}});  // tells them apart
+    schedule.steps.push_back({StepKind::kOverlap, 0, {}, {Factor::Of(start)}, -1, {}});
+    record.schedule = SerializeSchedule(schedule);
+    record.sketch = "one";
+    return record;
+  };
+  const TuningRecord best = starting(1, 10e-6, 2);
+  std::vector<int64_t> ids;
+  for (const TuningRecord& one :
+       ContendersOf(best, {best, starting(2, 10.1e-6, 2), starting(3, 10.9e-6, 1), starting(4, 10.8e-6, 1),
+                           starting(5, 10.2e-6, 2), starting(6, 10.3e-6, 2), starting(7, 11.2e-6, 0)}))
+    ids.push_back(one.id);
+  EXPECT_EQ(ids, (std::vector<int64_t>{4, 2, 5}));
+}
+
 }  // namespace
 }  // namespace diapason

@@ -10,6 +10,7 @@
 #include "compiler/lower/lower.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
 
 namespace diapason {
@@ -165,13 +166,19 @@ TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
   }
 }
 
+// As histories of before have them; today two stand for them.
 TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
   const ComputeDag dag = testing::MatMul(33, 40, 16, true);
   const auto task = TaskOf(dag);
   const Space* space = SpaceWith(*task, "gemm/tensor");
   ASSERT_NE(space, nullptr);
   const std::string inner = TensorK(*space), outer = inner.substr(0, inner.size() - 1) + "1";
-  const std::string source = Check(dag, *space, WithParameters(*space, {{"stages", 6}, {inner, 8}, {outer, 1}}));
+  const std::vector<int32_t> two = WithParameters(*space, {{"stages", 2}, {inner, 8}, {outer, 1}});
+  std::vector<int32_t> six = two;
+  six[testing::ParameterOf(*space, "stages")] = 6;
+  const std::string source = Check(dag, *space, six);
+  space->Clamp(0, absl::MakeSpan(six));
+  EXPECT_EQ(six, two);
   if (cuda()) {
     EXPECT_NE(source.find("async_wait<0>"), std::string::npos) << source;
   }

@@ -328,7 +328,7 @@ TEST(TensorCopies, ThreadsCopyWhatIsCopiedOnce) {
   const Space& space = task->space(task->Find("direct/wgmma.boxes"));
   std::mt19937 random(4);
   const auto lowered =
-      Lower(dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 4}}, &random)), kCuda, kFacts);
+      Lower(dag, space.Instantiate(testing::Decide(space, {{"r0.r2", 64}, {"stages", 2}}, &random)), kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(Copies(lowered->kernels.back()), 0);
   ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
