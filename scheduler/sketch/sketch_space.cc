@@ -116,6 +116,7 @@ SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draf
       parameters_(draft.parameters().all()),
       tilings_(draft.parameters().tilings()),
       skeleton_(std::make_unique<Skeleton>(draft.state())),
+      slots_(*skeleton_, parameters_),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
   const std::vector<int>& roots = model_->roots();
   DIAPASON_CHECK(roots.size() <= 64);
@@ -132,45 +133,6 @@ SketchSpace::SketchSpace(std::string name, DagRewrite rewrite, const Draft& draf
   for (size_t t = 0; t < tilings_.size(); ++t)
     for (int16_t parameter : tilings_[t].tile.parameters)
       if (parameter >= 0) tilings_of_[parameter].push_back(static_cast<int>(t));
-  FindSlots();
-}
-
-void SketchSpace::FindSlots() {
-  for (int id : skeleton_->backwards()) {
-    const StageState& copy = skeleton_->state().stage(id);
-    if (copy.memory != Memory::kShared || copy.attach != StageState::Attach::kAt) continue;
-    for (int16_t parameter : skeleton_->state().stage(copy.attach_stage).pipeline.parameters) {
-      if (parameter < 0) continue;
-      const auto known =
-          std::find_if(slots_.begin(), slots_.end(), [&](const Slots& s) { return s.parameter == parameter; });
-      Slots& slots = known != slots_.end() ? *known : slots_.emplace_back(Slots{parameter, {}});
-      slots.copies.push_back(id);
-    }
-  }
-}
-
-// Whether so many stages of a pipeline make the same program as so many more, all slots being what the loops have steps
-// for. REQUIRES: the scratch has the bounds of the configuration, but for stages of pipelines. Changes these.
-bool SketchSpace::HaveEqualSlots(const Slots& slots, int32_t fewer, int32_t more,
-                                 absl::Span<int32_t> configuration) const {
-  const Bounds& bounds = ScratchOfThread().bounds;
-  return std::all_of(slots.copies.begin(), slots.copies.end(), [&](int copy) {
-    configuration[slots.parameter] = fewer;
-    const int64_t least = skeleton_->SlotsOf(copy, configuration, bounds);
-    configuration[slots.parameter] = more;
-    return skeleton_->SlotsOf(copy, configuration, bounds) == least;
-  });
-}
-
-// Of configurations that make the same program, one stands for all: that with the fewest stages of its pipelines.
-// REQUIRES: the scratch has the bounds of the configuration.
-void SketchSpace::DropUnusedSlots(absl::Span<int32_t> configuration) const {
-  for (const Slots& slots : slots_) {
-    const std::vector<int32_t>& values = parameters_[slots.parameter].values;
-    auto at = std::lower_bound(values.begin(), values.end(), configuration[slots.parameter]);
-    while (at != values.begin() && HaveEqualSlots(slots, *(at - 1), *at, configuration)) --at;
-    configuration[slots.parameter] = *at;
-  }
 }
 
 bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const {
@@ -203,15 +165,10 @@ void SketchSpace::Domain(int parameter, absl::Span<const int32_t> configuration,
   trial.assign(configuration.begin(), configuration.end());
   for (int h = parameter; h < size(); ++h) trial[h] = LeastOf(parameters_[h]);
   DomainWithinLimits(parameter, absl::MakeSpan(trial), values);
-  const auto slots =
-      std::find_if(slots_.begin(), slots_.end(), [&](const Slots& s) { return s.parameter == parameter; });
-  if (slots == slots_.end() || values->size() < 2) return;
+  if (values->size() < 2 || !slots_.SetBy(parameter)) return;
   trial[parameter] = values->front();
   for (int root : model_->roots()) skeleton_->InferKernel(root, trial, &scratch.bounds);
-  const auto same = [&](int32_t fewer, int32_t more) {
-    return HaveEqualSlots(*slots, fewer, more, absl::MakeSpan(trial));
-  };
-  values->erase(std::unique(values->begin(), values->end(), same), values->end());
+  slots_.DropEqual(parameter, scratch.bounds, absl::MakeSpan(trial), values);
 }
 
 // `trial`: the configuration, with the least values from the parameter on.
@@ -291,7 +248,8 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> configuration) const {
   for (int h = 0; h < size() && fine; ++h)
     fine = std::binary_search(parameters_[h].values.begin(), parameters_[h].values.end(), configuration[h]);
   for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], configuration);
-  if (fine && Satisfiable(configuration, all_kernels_)) return DropUnusedSlots(configuration);
+  if (fine && Satisfiable(configuration, all_kernels_))
+    return slots_.DropUnused(ScratchOfThread().bounds, configuration);
   thread_local std::vector<int32_t> trial, values;
   trial.assign(configuration.begin(), configuration.end());
   first = std::max(first, 0);
@@ -301,7 +259,7 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> configuration) const {
     trial[h] = AtMost(values, configuration[h]);
   }
   std::copy(trial.begin(), trial.end(), configuration.begin());
-  if (Satisfiable(configuration, all_kernels_)) return DropUnusedSlots(configuration);
+  if (Satisfiable(configuration, all_kernels_)) return slots_.DropUnused(ScratchOfThread().bounds, configuration);
   // A limit that is not monotone in some parameter: the least candidate is always legal.
   for (int h = 0; h < size(); ++h) configuration[h] = LeastOf(parameters_[h]);
 }

@@ -7,6 +7,7 @@
 
 #include "scheduler/sketch/draft.h"
 #include "scheduler/sketch/metrics.h"
+#include "scheduler/sketch/pipeline_slots.h"
 #include "scheduler/space.h"
 
 namespace diapason {
@@ -36,19 +37,11 @@ class SketchSpace : public Space {
   const std::vector<Step>& steps() const { return steps_; }
 
  private:
-  // A parameter that says how many stages a pipeline has, and the copies that have slots for them.
-  struct Slots {
-    int parameter = -1;
-    std::vector<int> copies;
-  };
   // A set of kernels, a bit each.
   using Kernels = uint64_t;
   // The limits of these kernels.
   bool Satisfiable(absl::Span<const int32_t> configuration, Kernels kernels) const;
   void DomainWithinLimits(int parameter, absl::Span<int32_t> trial, std::vector<int32_t>* values) const;
-  void FindSlots();
-  void DropUnusedSlots(absl::Span<int32_t> configuration) const;
-  bool HaveEqualSlots(const Slots& slots, int32_t fewer, int32_t more, absl::Span<int32_t> configuration) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> configuration) const;
   bool PaddingsOk(int parameter, absl::Span<const int32_t> configuration) const;
   std::vector<int32_t> Start() const;
@@ -67,10 +60,10 @@ class SketchSpace : public Space {
   std::vector<uint8_t> uneven_;               // by parameter: the limits are not monotone in it
   std::vector<Kernels> kernels_of_;           // by parameter: those whose limits depend on it
   Kernels all_kernels_ = 0;
-  std::vector<Slots> slots_;
   std::vector<int32_t> default_;  // where FindDefault was called
   bool has_default_ = false;
   std::unique_ptr<Skeleton> skeleton_;
+  PipelineSlots slots_;
   std::unique_ptr<MetricsModel> model_;
 };
 

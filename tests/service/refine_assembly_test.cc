@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/step.h"
 
 namespace diapason {
 namespace {
