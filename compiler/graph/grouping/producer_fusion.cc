@@ -91,9 +91,11 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   for (int n : producer.nodes) {
     const std::string& op = network.nodes[n].op;
     if (IsCheap(op) || facts.AppendsForOneRow(n)) continue;
-    // Each element is read once: any element-wise function, transposition or look-up of rows will do.
+    // Each element is read once: any element-wise function, transposition or look-up will do. A look-up goes into no
+    // kernel that an anchor reads several times.
     const bool pointwise = facts.IsElementwise(n) || op == "transpose";
-    if (elementwise && same_shape && (pointwise || op == "gather")) continue;
+    const bool looked_up = op == "gather" && table_.group(table_.group_of(reader)).anchor < 0;
+    if (elementwise && same_shape && (pointwise || looked_up)) continue;
     if (pointwise && op != "transpose" && IsReadOnceByRows(producer, reader)) continue;
     if (op == "transpose" && (ReadsFewChannels(network, node) || one_row)) continue;
     return false;

@@ -14,14 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/passes/canonical_views.h"
 
 namespace diapason {
 namespace {
 
 using Shape = std::vector<int64_t>;
 
-// How far ahead is looked whether a slice comes to an operator that makes it worth its way.
-constexpr int kSteps = 16;
+// Tensors that are looked at for an operator that makes a slice worth its way.
+constexpr size_t kMostLookedAt = 64;
 
 // Some neighbours of all places along one axis of a tensor.
 struct Part {
@@ -70,8 +71,8 @@ class RowDropper {
       }
     }
     if (read != parts_.end()) AddSlices(node.output);
-    if (const std::optional<Part> part = PartOf(node); part && LeadsToRows(node.inputs[0], part->axis, kSteps) &&
-                                                       parts_[node.inputs[0]].emplace(*part, node.output).second)
+    if (const std::optional<Part> part = PartOf(node);
+        part && LeadsToRows(node.inputs[0], part->axis) && parts_[node.inputs[0]].emplace(*part, node.output).second)
       return;
     whole_.insert(node.inputs.begin(), node.inputs.end());
     nodes_.push_back(node);
@@ -129,15 +130,22 @@ class RowDropper {
   }
 
   // Whether a part of a tensor can move up to an operator that reduces or normalises rows.
-  bool LeadsToRows(int tensor, int64_t axis, int steps) const {
-    const int n = producers_[tensor];
-    if (n < 0 || steps == 0 || network_.is_output(tensor)) return false;
-    const Node& node = network_.nodes[n];
-    const std::optional<InputAxes> axes = AxesOfInputs(node, axis);
-    if (!axes) return false;
-    if (FindOperator(node.op)->kind == OperatorKind::kAnchor) return true;
-    for (size_t i = 0; i < axes->size(); ++i)
-      if ((*axes)[i] >= 0 && LeadsToRows(node.inputs[i], (*axes)[i], steps - 1)) return true;
+  bool LeadsToRows(int tensor, int64_t axis) const {
+    std::set<std::pair<int, int64_t>> known = {{tensor, axis}};
+    std::vector<std::pair<int, int64_t>> open = {{tensor, axis}};
+    while (!open.empty() && known.size() < kMostLookedAt) {
+      const auto [at, along] = open.back();
+      open.pop_back();
+      const int n = producers_[at];
+      if (n < 0 || network_.is_output(at)) continue;
+      const std::optional<InputAxes> axes = AxesOfInputs(network_.nodes[n], along);
+      if (!axes) continue;
+      if (FindOperator(network_.nodes[n].op)->kind == OperatorKind::kAnchor) return true;
+      for (size_t i = 0; i < axes->size(); ++i) {
+        const std::pair<int, int64_t> input = {network_.nodes[n].inputs[i], (*axes)[i]};
+        if (input.second >= 0 && known.insert(input).second) open.push_back(input);
+      }
+    }
     return false;
   }
 
@@ -155,10 +163,7 @@ class RowDropper {
       axes[1] = -1;
       return axes;
     }
-    if (node.op == "transpose") {
-      const Shape& perm = node.attributes.Ints("perm", {});
-      return InputAxes{perm.empty() ? static_cast<int64_t>(rank) - 1 - axis : perm[axis]};
-    }
+    if (node.op == "transpose") return InputAxes{PermutationOf(node, rank)[axis]};
     if (GoesAlong(node, axis)) return InputAxes(node.inputs.size(), axis);
     const bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise && node.op != "batch_norm";
     return elementwise ? std::optional(Broadcast(node, axis)) : std::nullopt;

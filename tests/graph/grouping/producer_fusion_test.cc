@@ -62,9 +62,10 @@ TEST_F(ProducerFusionTest, RowsOfATableAreLookedUpWhereTheyAreAdded) {
   const auto look_up = [&] { return b_.Op("gather", {b_.In({10, 8}), b_.In({4}, DType::kInt64)}); };
   const int sum = b_.Op("add", {look_up(), look_up()});
   const int product = b_.Op("matmul", {look_up(), b_.In({8, 6})});
-  GroupedNetwork g(b_.Out({sum, product}));
+  const int through = b_.Op("matmul", {b_.Op("add", {look_up(), b_.In({4, 8})}), b_.In({8, 6})});
+  GroupedNetwork g(b_.Out({sum, product, through}));
   Absorb(g);
-  ASSERT_EQ(g.grouping.groups.size(), 3u) << "the product reads each of its rows several times";
+  ASSERT_EQ(g.grouping.groups.size(), 5u) << "products read each of their rows several times";
   EXPECT_EQ(g.grouping.groups[0].nodes.size(), 3u);
 }
 

@@ -104,6 +104,29 @@ TEST_F(UnreadRowsTest, OperandsAreSlicedWhereTheyHaveTheAxis) {
   EXPECT_EQ(CountOps(after, "slice"), 3) << "of x, and of constants of four rows";
 }
 
+// perm may count from the end, and without one all axes are turned.
+TEST_F(UnreadRowsTest, TranspositionsMayBeWrittenInAnyWay) {
+  for (const Attributes& perm :
+       {Attributes{{"perm", Ints{0, -1, 1}}}, Attributes{{"perm", Ints{0, 2, 1}}}, Attributes{}}) {
+    GraphBuilder b;
+    const bool all = perm.values().empty();
+    const int turned = b.Op("transpose", {b.In(all ? Ints{6, 4, 2} : Ints{2, 6, 4})}, perm);
+    const int sum = b.Op("add", {turned, b.Op("layer_norm", {b.In({2, 4, 6})}, {{"axis", int64_t{-1}}})});
+    Network before = b.Out({b.Op("slice", {sum}, {{"axes", Ints{1}}, {"starts", Ints{1}}, {"ends", Ints{2}}})});
+    Network after = before;
+    EXPECT_TRUE(DropUnreadRows(after));
+    ExpectSameResults(before, after);
+    EXPECT_EQ(LargestOf(after, "layer_norm"), 2 * 6);
+  }
+}
+
+TEST_F(UnreadRowsTest, ManyPathsAreLookedAtOnce) {
+  int x = b_.In({1, 6, 6});
+  for (int i = 0; i < 40; ++i) x = b_.Op("mul", {x, x});
+  Network after = b_.Out({Rows(x, 0, 1)});
+  EXPECT_FALSE(DropUnreadRows(after));
+}
+
 TEST_F(UnreadRowsTest, BatchesOfProductsAreDroppedToo) {
   const int product = b_.Op("matmul", {b_.In({4, 3, 6}), b_.In({4, 6, 5})});
   const int shared = b_.Op("matmul", {b_.In({4, 3, 6}), b_.In({1, 6, 5})});

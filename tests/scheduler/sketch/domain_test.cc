@@ -150,7 +150,7 @@ TEST_P(DomainTest, StagesWithoutAStepMakeTheProgramOfFewer) {
     }
     fewer += compared;
   });
-  if (GetParam() != "cpu") EXPECT_GT(fewer, 10);
+  EXPECT_GT(fewer, GetParam() == "cpu" ? -1 : 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, DomainTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
