@@ -1,6 +1,7 @@
 #include "scheduler/candidate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/random.h"
 #include "scheduler/space.h"
@@ -19,6 +20,20 @@ bool IsCandidate(const TaskSpace& spaces, int space, absl::Span<const int32_t> c
   std::vector<int32_t> clamped(configuration.begin(), configuration.end());
   spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
   return std::equal(clamped.begin(), clamped.end(), configuration.begin());
+}
+
+std::optional<std::vector<int32_t>> CandidateLike(const TaskSpace& spaces, int space,
+                                                  absl::Span<const int32_t> configuration) {
+  if (space < 0 || static_cast<int>(configuration.size()) != spaces.space(space).size()) return std::nullopt;
+  std::vector<int32_t> clamped(configuration.begin(), configuration.end());
+  spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
+  if (std::equal(clamped.begin(), clamped.end(), configuration.begin())) return clamped;
+  // A legal one is only left for another one that makes its program.
+  Metrics metrics, stands_for;
+  spaces.space(space).Evaluate(configuration, &metrics);
+  spaces.space(space).Evaluate(clamped, &stands_for);
+  const bool same = metrics.legal && metrics.seconds == stands_for.seconds;
+  return same ? std::optional(std::move(clamped)) : std::nullopt;
 }
 
 }  // namespace diapason

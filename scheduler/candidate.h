@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,9 @@ struct Candidate {
 // Whether this is a configuration that space number `space` (below 0: none) would make today: what another version
 // recorded may be out of its domains.
 bool IsCandidate(const TaskSpace& spaces, int space, absl::Span<const int32_t> configuration);
+// The candidate that makes the program of such a configuration: itself, or one that stands for equal ones. None if the
+// space would make no such program.
+std::optional<std::vector<int32_t>> CandidateLike(const TaskSpace& spaces, int space,
+                                                  absl::Span<const int32_t> configuration);
 
 }  // namespace diapason

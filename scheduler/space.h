@@ -41,7 +41,8 @@ class Space {
   // be met; ascending, never empty. configuration has size() elements; those from `parameter` on are not read.
   virtual void Domain(int parameter, absl::Span<const int32_t> configuration, std::vector<int32_t>* values) const = 0;
   // Call after changing configuration[0, first): moves each value of configuration[first, size()) into its domain, by
-  // as little as possible. The result is legal.
+  // as little as possible. The result is legal. Of several configurations that make one program, one stands for all: a
+  // legal one becomes that.
   virtual void Clamp(int first, absl::Span<int32_t> configuration) const = 0;
   virtual void Evaluate(absl::Span<const int32_t> configuration, Metrics* metrics) const = 0;
   // The sketch with the configuration filled in. REQUIRES: the configuration is legal.

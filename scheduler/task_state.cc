@@ -71,14 +71,15 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
     result.samples = static_cast<int>(timing->samples.size());
   }
   const int space = space_->Find(record.sketch);
-  result.hash = CandidateHash(record.sketch, record.configuration);
-  if (!IsCandidate(*space_, space, record.configuration)) {
+  const std::optional<std::vector<int32_t>> candidate = CandidateLike(*space_, space, record.configuration);
+  result.hash = CandidateHash(record.sketch, candidate ? *candidate : record.configuration);
+  if (!candidate) {
     search_->AddKnown(result.hash);
     results_.Add(std::move(result));
     return true;
   }
   result.space = space;
-  result.configuration = record.configuration;
+  result.configuration = *candidate;
   samples->push_back(Add(std::move(result)));
   return true;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/lower/lower.h"
+#include "scheduler/candidate.h"
 #include "scheduler/random.h"
 #include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/guard.h"
@@ -145,6 +146,7 @@ TEST_P(DomainTest, StagesWithoutAStepMakeTheProgramOfFewer) {
       if (!metrics.legal || !IsWithoutStep(space, stages, most)) continue;
       std::vector<int32_t> kept = most;
       space.Clamp(0, absl::MakeSpan(kept));
+      EXPECT_EQ(CandidateLike(*task.space, task.space->Find(space.name()), most), kept);
       ASSERT_TRUE(text(most) == text(kept)) << most[stages] << " and " << kept[stages] << " stages";
       ++compared;
     }
