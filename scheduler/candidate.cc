@@ -1,12 +1,21 @@
 #include "scheduler/candidate.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "scheduler/random.h"
 #include "scheduler/space.h"
 
 namespace diapason {
+namespace {
+
+// The configuration as Clamp leaves it; none if it is none of that space.
+std::optional<std::vector<int32_t>> Clamped(const TaskSpace& spaces, int space,
+                                            absl::Span<const int32_t> configuration) {
+  if (space < 0 || static_cast<int>(configuration.size()) != spaces.space(space).size()) return std::nullopt;
+  std::vector<int32_t> clamped(configuration.begin(), configuration.end());
+  spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
+  return clamped;
+}
+
+}  // namespace
 
 uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> configuration) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -16,24 +25,20 @@ uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> confi
 }
 
 bool IsCandidate(const TaskSpace& spaces, int space, absl::Span<const int32_t> configuration) {
-  if (space < 0 || static_cast<int>(configuration.size()) != spaces.space(space).size()) return false;
-  std::vector<int32_t> clamped(configuration.begin(), configuration.end());
-  spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
-  return std::equal(clamped.begin(), clamped.end(), configuration.begin());
+  const std::optional<std::vector<int32_t>> clamped = Clamped(spaces, space, configuration);
+  return clamped && *clamped == configuration;
 }
 
 std::optional<std::vector<int32_t>> CandidateLike(const TaskSpace& spaces, int space,
                                                   absl::Span<const int32_t> configuration) {
-  if (space < 0 || static_cast<int>(configuration.size()) != spaces.space(space).size()) return std::nullopt;
-  std::vector<int32_t> clamped(configuration.begin(), configuration.end());
-  spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
-  if (std::equal(clamped.begin(), clamped.end(), configuration.begin())) return clamped;
-  // A legal one is only left for another one that makes its program.
-  Metrics metrics, stands_for;
-  spaces.space(space).Evaluate(configuration, &metrics);
-  spaces.space(space).Evaluate(clamped, &stands_for);
-  const bool same = metrics.legal && metrics.seconds == stands_for.seconds;
-  return same ? std::optional(std::move(clamped)) : std::nullopt;
+  std::optional<std::vector<int32_t>> clamped = Clamped(spaces, space, configuration);
+  if (!clamped || *clamped == configuration) return clamped;
+  // Clamp changes a legal configuration only to one that makes the same program.
+  Metrics before, after;
+  spaces.space(space).Evaluate(configuration, &before);
+  spaces.space(space).Evaluate(*clamped, &after);
+  if (!before.legal || before.seconds != after.seconds) return std::nullopt;
+  return clamped;
 }
 
 }  // namespace diapason

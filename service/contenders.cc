@@ -13,8 +13,8 @@ namespace {
 
 double SecondsOf(const TuningRecord& record) { return MedianSeconds(*record.timing()); }
 
-// When the kernels of a record's program let the next one start; 0 where its sketch does not say.
-int64_t StartOfNext(const TuningRecord& record) {
+// The value of `overlap` of a record's schedule; 0 without one.
+int64_t OverlapOf(const TuningRecord& record) {
   const absl::StatusOr<Schedule> schedule = ParseSchedule(record.schedule);
   if (!schedule.ok()) return 0;
   for (const Step& step : schedule->steps)
@@ -25,11 +25,11 @@ int64_t StartOfNext(const TuningRecord& record) {
 // What contends with a record, as it is collected.
 class Contenders {
  public:
-  explicit Contenders(const TuningRecord& best) : known_{best.schedule}, starts_{StartOfNext(best)} {}
+  explicit Contenders(const TuningRecord& best) : known_{best.schedule}, overlaps_{OverlapOf(best)} {}
 
-  // The fastest with another start of the next kernel than those so far.
-  void AddOtherStart(const TuningRecord& record) {
-    if (starts_.insert(StartOfNext(record)).second && known_.insert(record.schedule).second) all_.push_back(record);
+  // REQUIRES: records come the fastest first. Adds one whose value of `overlap` is new.
+  void AddOtherOverlap(const TuningRecord& record) {
+    if (overlaps_.insert(OverlapOf(record)).second && known_.insert(record.schedule).second) all_.push_back(record);
   }
   void Add(const TuningRecord& record) {
     if (all_.size() == kContenders || known_.contains(record.schedule)) return;
@@ -41,7 +41,7 @@ class Contenders {
 
  private:
   std::set<std::string> known_;
-  std::set<int64_t> starts_;
+  std::set<int64_t> overlaps_;
   std::map<std::string, int> of_sketch_;
   std::vector<TuningRecord> all_;
 };
@@ -51,12 +51,13 @@ class Contenders {
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records) {
   const double seconds = SecondsOf(best);
   std::erase_if(records, [&](const TuningRecord& record) {
-    return record.timing() == nullptr || IsRefuted(record.verified) || SecondsOf(record) > kOtherStartMargin * seconds;
+    return record.timing() == nullptr || IsRefuted(record.verified) ||
+           SecondsOf(record) > kOtherOverlapMargin * seconds;
   });
   std::stable_sort(records.begin(), records.end(),
                    [](const TuningRecord& a, const TuningRecord& b) { return SecondsOf(a) < SecondsOf(b); });
   Contenders contenders(best);
-  for (const TuningRecord& record : records) contenders.AddOtherStart(record);
+  for (const TuningRecord& record : records) contenders.AddOtherOverlap(record);
   for (const TuningRecord& record : records)
     if (SecondsOf(record) <= kContenderMargin * seconds) contenders.Add(record);
   return contenders.Take();

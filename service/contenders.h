@@ -16,10 +16,10 @@ using ContendersByWorkload = std::map<std::string, std::vector<TuningRecord>>;
 
 // Of a workload's records, in any order, the few that contend with `best`: they take at most kContenderMargin times as
 // long, are not refuted, and are another candidate. The fastest first, at most kContenders in all and
-// kContendersOfSketch of a sketch; candidates that were measured more than once are there once. In front of these
-// stands the fastest one for each other moment at which it lets the next kernel start (StepKind::kOverlap), which
-// changes little alone and much in a network: it may take kOtherStartMargin times as long.
-inline constexpr double kContenderMargin = 1.04, kOtherStartMargin = 1.1;
+// kContendersOfSketch of a sketch; candidates that were measured more than once are there once. The fastest one with
+// each other value of `overlap` (StepKind::kOverlap) comes first and may take kOtherOverlapMargin times as long: the
+// value matters to the next kernel, which is not timed with the candidate.
+inline constexpr double kContenderMargin = 1.04, kOtherOverlapMargin = 1.1;
 inline constexpr int kContenders = 4, kContendersOfSketch = 2;
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records);
 

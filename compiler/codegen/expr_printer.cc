@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "compiler/codegen/passes.h"
+#include "compiler/tensor/gelu.h"
 
 namespace diapason {
 namespace {
@@ -305,9 +306,9 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(a * y));\n"
      "  return x < 0.0f ? y : 2.0f - y;\n"
      "}"},
-    // x / 2 * (erf(x * sqrt(1/2)) + 1) = max(x, 0) - |x| * erfc(|x| * sqrt(1/2)) / 2, with a polynomial for the
-    // logarithm of the last factor, fitted to 5e-6 of it up to 6.5 (4e-3 at 8); at 10, the largest that is put in, it
-    // is 1e-23.
+    // GeluByErf(x) = max(x, 0) - |x| * erfc(|x| * sqrt(1/2)) / 2. A polynomial approximates the binary logarithm of the
+    // last factor; the factor's relative error is 5e-6 up to 6.5, and 4e-3 at 8. Arguments are limited to 10, where the
+    // factor is 1e-23.
     {"coarse_gelu", nullptr, nullptr,
      "{T} float coarse_gelu(float x) {\n"
      "  const float a = fminf(fabsf(x), 10.0f);\n"
@@ -321,7 +322,7 @@ constexpr Helper kHelpers[] = {
      "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(y));\n"
      "  return fmaf(-a, y, limit_below(x, 0.0f));\n"
      "}"},
-    // x / 2 * (tanh(sqrt(2/pi) * (x + 0.044715 * x^3)) + 1), in the precision of coarse_tanh_plus_1.
+    // GeluByTanh(x), as precise as coarse_tanh_plus_1.
     {"coarse_gelu_tanh", nullptr, nullptr,
      "{T} float coarse_gelu_tanh(float x) {\n"
      "  float y;\n"
@@ -559,21 +560,11 @@ bool IsReserved(const std::string& name, Dialect dialect) {
   return name.rfind("__", 0) == 0 || name.rfind("vload", 0) == 0 || name.rfind("vstore", 0) == 0;
 }
 
-// x / 2 * (1 + erf(x * sqrt(1/2))), and with a tangent for the error function, as operators emit them.
-Expr ErfGelu(const Expr& x) {
-  return Mul(Mul(x, FloatImm(0.5)), Add(Call("erf", {Mul(x, FloatImm(std::sqrt(0.5)))}), FloatImm(1)));
-}
-Expr TanhGelu(const Expr& x) {
-  const Expr cubic = Mul(Mul(Mul(x, x), x), FloatImm(0.044715));
-  const Expr inner = Mul(Add(x, cubic), FloatImm(std::sqrt(2 / std::acos(-1.0))));
-  return Mul(Mul(x, FloatImm(0.5)), Add(Call("tanh", {inner}), FloatImm(1)));
-}
-
-// The x of which an expression is such a function. Null: it is none.
-Expr ArgumentOf(const Expr& e, Expr (*function)(const Expr&)) {
+// The x of an expression that is `gelu` of it. Null for any other expression.
+Expr ArgumentOf(const Expr& e, Expr (*gelu)(const Expr&)) {
   if (e->kind != ExprKind::kMul || e->args[0]->kind != ExprKind::kMul) return nullptr;
   const Expr& x = e->args[0]->args[0];
-  return Equal(e, function(x)) ? x : nullptr;
+  return Equal(e, gelu(x)) ? x : nullptr;
 }
 
 }  // namespace
@@ -802,11 +793,11 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
 // Functions of which a product is rounded to 16 bits: their errors stay as small a part of it.
 std::string ExprPrinter::CoarseText(const Expr& expr, int precedence) {
   const ExprNode& e = *expr;
-  if (const Expr x = ArgumentOf(expr, &ErfGelu)) {
+  if (const Expr x = ArgumentOf(expr, &GeluByErf)) {
     helpers_.Use("limit_below");  // which it calls
     return helpers_.Use("coarse_gelu") + "(" + Text(x) + ")";
   }
-  if (const Expr x = ArgumentOf(expr, &TanhGelu)) return helpers_.Use("coarse_gelu_tanh") + "(" + Text(x) + ")";
+  if (const Expr x = ArgumentOf(expr, &GeluByTanh)) return helpers_.Use("coarse_gelu_tanh") + "(" + Text(x) + ")";
   if (e.kind == ExprKind::kMul)
     return Parenthesized(CoarseText(e.args[0], kProductLevel) + " * " + CoarseText(e.args[1], kProductLevel + 1),
                          kProductLevel, precedence);

@@ -224,8 +224,8 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
-// What stands in front of each run and is not to be measured. Its own time is the least that was seen: what disturbs
-// the device while it is timed alone would else be taken off the time of the candidate.
+// The launches in front of each run, whose time is subtracted. It is the least of several measurements: a disturbance
+// while they are timed would otherwise shorten the candidate's time.
 class Before {
  public:
   static absl::StatusOr<Before> Create(Device& device, const std::vector<Launch>& launches, double max_seconds) {

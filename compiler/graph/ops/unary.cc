@@ -4,6 +4,7 @@
 
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
+#include "compiler/tensor/gelu.h"
 
 namespace diapason::ops {
 namespace {
@@ -129,15 +130,8 @@ Expr Swish(const Expr& x, const Attributes& a) {
   double alpha = a.Float("alpha", 1);
   return Mul(x, Call("sigmoid", {alpha == 1 ? x : Mul(x, Same(x, alpha))}));
 }
-// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
-Expr GeluTanh(const Expr& x, const Attributes&) {
-  Expr cubic = Mul(Mul(Mul(x, x), x), Same(x, 0.044715));
-  Expr inner = Mul(Add(x, cubic), Same(x, std::sqrt(2 / std::acos(-1.0))));
-  return Mul(Mul(x, Same(x, 0.5)), Add(Call("tanh", {inner}), Same(x, 1)));
-}
-Expr Gelu(const Expr& x, const Attributes&) {
-  return Mul(Mul(x, Same(x, 0.5)), Add(Call("erf", {Mul(x, Same(x, std::sqrt(0.5)))}), Same(x, 1)));
-}
+Expr GeluTanh(const Expr& x, const Attributes&) { return GeluByTanh(x); }
+Expr Gelu(const Expr& x, const Attributes&) { return GeluByErf(x); }
 // max(x, 0) + log(1 + exp(-|x|)): no overflow.
 Expr Softplus(const Expr& x, const Attributes& a) {
   Expr tail = Call("log", {Add(Same(x, 1), Call("exp", {Sub(Same(x, 0), Abs(x, a))}))});

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "compiler/graph/padding/rules.h"
 #include "compiler/graph/passes/canonical_views.h"
+#include "compiler/graph/rank.h"
 
 namespace diapason {
 namespace {

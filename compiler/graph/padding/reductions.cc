@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "compiler/graph/padding/rules.h"
+#include "compiler/graph/rank.h"
 
 namespace diapason {
 namespace {

@@ -35,7 +35,4 @@ absl::Status CarryAxes(PaddingFacts& facts, const Node& node, int input);
 absl::Status EveryAxisHasASource(const PaddingFacts& facts, const Node& node,
                                  const std::vector<std::pair<int, std::vector<int>>>& sources);
 
-// An axis that may count from the end.
-inline int64_t AxisFromStart(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
-
 }  // namespace diapason

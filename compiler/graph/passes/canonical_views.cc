@@ -152,19 +152,6 @@ bool MergeReshapes(NetworkEditor& network, size_t n) {
   return true;
 }
 
-// Where a slice of a tensor of that shape begins along an axis; nothing if it does not say so.
-std::optional<int64_t> StartOf(const Node& slice, const std::vector<int64_t>& shape, size_t axis) {
-  const int64_t extent = shape[axis], rank = static_cast<int64_t>(shape.size());
-  const std::vector<int64_t> starts = slice.attributes.Ints("starts", {});
-  std::vector<int64_t> axes(starts.size());
-  std::iota(axes.begin(), axes.end(), 0);
-  axes = slice.attributes.Ints("axes", axes);
-  for (size_t k = 0; k < axes.size(); ++k)
-    if ((axes[k] + rank) % rank == static_cast<int64_t>(axis))
-      return std::clamp<int64_t>(starts[k] < 0 ? starts[k] + extent : starts[k], 0, extent);
-  return std::nullopt;
-}
-
 // A slice along an axis that a view then splits is one of the split axis: what takes heads from a product that has
 // queries, keys and values side by side reads them where they are. The view comes first, once for all slices.
 bool SplitBeforeSlice(NetworkEditor& network, size_t n) {
@@ -276,6 +263,18 @@ bool DropReducedAxes(NetworkEditor& network, size_t n) {
 }
 
 }  // namespace
+
+std::optional<int64_t> StartOf(const Node& slice, const std::vector<int64_t>& shape, size_t axis) {
+  const int64_t extent = shape[axis], rank = static_cast<int64_t>(shape.size());
+  const std::vector<int64_t> starts = slice.attributes.Ints("starts", {});
+  std::vector<int64_t> axes(starts.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  axes = slice.attributes.Ints("axes", axes);
+  for (size_t k = 0; k < axes.size(); ++k)
+    if ((axes[k] + rank) % rank == static_cast<int64_t>(axis))
+      return std::clamp<int64_t>(starts[k] < 0 ? starts[k] + extent : starts[k], 0, extent);
+  return std::nullopt;
+}
 
 std::vector<int64_t> PermutationOf(const Node& transpose, size_t rank) {
   std::vector<int64_t> reversed(rank);

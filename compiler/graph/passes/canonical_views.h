@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compiler/graph/passes/network_editor.h"
@@ -22,5 +23,8 @@ bool CanonicalizeView(NetworkEditor& network, size_t n);
 // Where each dimension of a transpose's result comes from; without an attribute "perm" the dimensions are reversed.
 // REQUIRES: the node is a transpose of a tensor with `rank` dimensions.
 std::vector<int64_t> PermutationOf(const Node& transpose, size_t rank);
+
+// Where a slice of a tensor of that shape begins along an axis; nothing if it does not slice that axis.
+std::optional<int64_t> StartOf(const Node& slice, const std::vector<int64_t>& shape, size_t axis);
 
 }  // namespace diapason

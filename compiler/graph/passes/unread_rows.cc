@@ -1,6 +1,6 @@
-// Classifiers of tokens read one row of their last layer (the class token). All that makes the other rows of it alone,
-// up to the last operator that mixes rows, need not be computed: the slice that takes the row moves in front of
-// operators whose rows depend on the same rows of their inputs, as long as nobody else reads what they make.
+// A classifier of tokens reads one row of its last layer, the class token. The other rows need not be computed: the
+// slice moves in front of each operator whose rows depend only on the same rows of its inputs, while nothing else reads
+// the operator's result.
 #include <algorithm>
 #include <compare>
 #include <cstdint>
@@ -15,26 +15,24 @@
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/canonical_views.h"
+#include "compiler/graph/rank.h"
 
 namespace diapason {
 namespace {
 
 using Shape = std::vector<int64_t>;
 
-// Tensors that are looked at for an operator that makes a slice worth its way.
+// A slice moves only if that reaches an anchor; the search for one visits at most this many tensors.
 constexpr size_t kMostLookedAt = 64;
 
-// Some neighbours of all places along one axis of a tensor.
+// The slice [begin, end) along one axis of a tensor.
 struct Part {
   int64_t axis, begin, end;
   auto operator<=>(const Part&) const = default;
 };
 
-// For each input of a node the axis whose places are needed for the same places along an axis of the result; -1: all of
-// the input is.
+// For each input of a node, the axis that must be sliced like a given axis of the result; -1: the whole input is read.
 using InputAxes = std::vector<int64_t>;
-
-int64_t Normal(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
 
 // The axis of `to` with the elements of an axis of `from`, one shape being a view of the other; -1 if there is none.
 int64_t AxisOfView(const Shape& from, int64_t axis, const Shape& to) {
@@ -123,9 +121,9 @@ class RowDropper {
     const Shape &from = ShapeOf(node.inputs[0]), &to = ShapeOf(node.output);
     const Shape starts = node.attributes.Ints("starts", {}), steps = node.attributes.Ints("steps", {1});
     if (starts.size() != 1 || steps != Shape{1}) return std::nullopt;
-    const int64_t axis = Normal(node.attributes.Ints("axes", {0})[0], from.size());
-    const int64_t begin = std::max<int64_t>(starts[0] < 0 ? starts[0] + from[axis] : starts[0], 0);
+    const int64_t axis = AxisFromStart(node.attributes.Ints("axes", {0})[0], from.size());
     if (to[axis] == 0 || 2 * to[axis] > from[axis]) return std::nullopt;
+    const int64_t begin = *StartOf(node, from, axis);
     return Part{axis, begin, begin + to[axis]};
   }
 
@@ -172,16 +170,18 @@ class RowDropper {
   // Whether the result has the axis of its inputs, place by place.
   bool GoesAlong(const Node& node, int64_t axis) const {
     const size_t rank = ShapeOf(node.output).size();
-    if (node.op == "softmax" || node.op == "log_softmax") return axis != Normal(node.attributes.Int("axis", -1), rank);
-    if (node.op == "layer_norm" || node.op == "rms_norm") return axis < Normal(node.attributes.Int("axis", -1), rank);
-    if (node.op == "concat") return axis != Normal(node.attributes.Int("axis", 0), rank);
+    if (node.op == "softmax" || node.op == "log_softmax")
+      return axis != AxisFromStart(node.attributes.Int("axis", -1), rank);
+    if (node.op == "layer_norm" || node.op == "rms_norm")
+      return axis < AxisFromStart(node.attributes.Int("axis", -1), rank);
+    if (node.op == "concat") return axis != AxisFromStart(node.attributes.Int("axis", 0), rank);
     const bool reduction = node.op.rfind("reduce_", 0) == 0 && node.attributes.Int("keepdims", 1) != 0;
     if (!reduction && node.op != "slice") return false;
     const Shape none =
         reduction ? Shape{axis} : Shape{};  // all axes are reduced, or as many sliced as there are starts
     const Shape axes = node.attributes.Ints("axes", none);
     if (!reduction && axes.empty()) return axis >= static_cast<int64_t>(node.attributes.Ints("starts", {}).size());
-    return std::none_of(axes.begin(), axes.end(), [&](int64_t other) { return Normal(other, rank) == axis; });
+    return std::none_of(axes.begin(), axes.end(), [&](int64_t other) { return AxisFromStart(other, rank) == axis; });
   }
 
   // Rows of the first factor; matrices of both.

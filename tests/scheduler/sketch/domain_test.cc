@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "compiler/lower/lower.h"
@@ -32,10 +31,7 @@ class DomainTest : public ::testing::TestWithParam<std::string> {
     for (const GuardTask& task : tasks) {
       for (int i : task.sketches) {
         SCOPED_TRACE(task.task->name + " " + task.space->space(i).name());
-        if constexpr (std::is_invocable_v<Body, const GuardTask&, const Space&>)
-          body(task, task.space->space(i));
-        else
-          body(task.space->space(i));
+        body(task, task.space->space(i));
         ++spaces;
         if (HasFailure()) return;
       }
@@ -61,7 +57,7 @@ int32_t NearestIn(const std::vector<int32_t>& domain, int32_t wanted) {
 // The values of a domain are those with which the parameters behind can still be filled, at their least: all that any
 // candidate has seen in a domain are asked. Stages without a step are left out (below).
 TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
-  ForEachSpace([](const Space& space) {
+  ForEachSpace([](const GuardTask&, const Space& space) {
     Metrics metrics;
     std::vector<int32_t> values, rest;
     std::vector<std::set<int32_t>> seen(space.size());
@@ -93,7 +89,7 @@ TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
 // Parameter by parameter the nearest value that the domain has: what Clamp finds in fewer steps.
 TEST_P(DomainTest, ClampKeepsAsMuchAsItCan) {
   int moved = 0;
-  ForEachSpace([&](const Space& space) {
+  ForEachSpace([&](const GuardTask&, const Space& space) {
     Metrics metrics;
     std::vector<int32_t> values;
     for (int n = 1; n <= 12; ++n) {

@@ -166,7 +166,7 @@ TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
   }
 }
 
-// As histories of before have them; today two stand for them.
+// Clamp never leaves so many, but records may have them.
 TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
   const ComputeDag dag = testing::MatMul(33, 40, 16, true);
   const auto task = TaskOf(dag);
