@@ -76,7 +76,7 @@ absl::StatusOr<const PlanParts*> LoadedPackage::Parts(int plan) {
   if (!parts.has_value()) {
     ASSIGN_OR_RETURN(
         const std::unique_ptr<PackageRunner> runner,
-        PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &constants_));
+        PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &loaded_));
     parts = runner->Parts();
   }
   return &*parts;

@@ -60,7 +60,7 @@ class LoadedPackage {
   const std::unique_ptr<Device> device_;
 
   Mutex device_mutex_;  // held by who uses the device, too
-  DeviceConstants constants_ ABSL_GUARDED_BY(device_mutex_);
+  LoadedParts loaded_ ABSL_GUARDED_BY(device_mutex_);
   std::vector<std::optional<PlanParts>> parts_ ABSL_GUARDED_BY(device_mutex_);  // by plan
 };
 

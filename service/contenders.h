@@ -20,7 +20,7 @@ using ContendersByWorkload = std::map<std::string, std::vector<TuningRecord>>;
 // each other value of `overlap` (StepKind::kOverlap) comes first and may take kOtherOverlapMargin times as long: the
 // value matters to the next kernel, which is not timed with the candidate.
 inline constexpr double kContenderMargin = 1.04, kOtherOverlapMargin = 1.1;
-inline constexpr int kContenders = 4, kContendersOfSketch = 2;
+inline constexpr int kContenders = 8, kContendersOfSketch = 4;
 std::vector<TuningRecord> ContendersOf(const TuningRecord& best, std::vector<TuningRecord> records);
 
 // The fastest records of a workload on a device, for ContendersOf; refuted ones are left out. So many of them: those

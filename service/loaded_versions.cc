@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compiler/build/build_package.h"
 #include "compiler/build/measure_latency.h"
 #include "compiler/build/random_inputs.h"
 
@@ -20,10 +19,6 @@ std::vector<bool> All(const Assembly& assembly) { return std::vector<bool>(assem
 
 }  // namespace
 
-absl::Status LoadedVersions::Announce(const Assembly& assembly) {
-  return compiler_.Compile(assembly, All(assembly)).status();
-}
-
 absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
   PackageRequest request{network_, assembly.partition, target_.target, target_.facts, {}};
   ASSIGN_OR_RETURN(request.tasks, compiler_.Compile(assembly, All(assembly)));
@@ -31,11 +26,11 @@ absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
     if (record.has_value() && compiler_.unusable().contains(record->uuid))
       return absl::FailedPreconditionError(
           absl::StrCat("record ", record->id, " cannot be built here: ", compiler_.unusable().at(record->uuid)));
-  ASSIGN_OR_RETURN(PackageContents contents, AssemblePackage(request));
+  ASSIGN_OR_RETURN(PackageContents contents, AssemblePackage(request, weights_));
   other_.reset();
   const Package package =
       Package::InMemory(network_.name, std::make_shared<const PackageContents>(std::move(contents)));
-  ASSIGN_OR_RETURN(other_, PackageRunner::Load(package, &device_));
+  ASSIGN_OR_RETURN(other_, PackageRunner::Load(package, &device_, /*keep_other_plan=*/false, &parts_));
   RETURN_IF_ERROR(other_->SetInputs(RandomInputs(other_->manifest(), 0)));
   if (kept_ == nullptr) Keep();
   return absl::OkStatus();

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "compiler/build/build_package.h"
+#include "compiler/build/loaded_parts.h"
 #include "compiler/build/package.h"
 #include "compiler/runtime/device.h"
 #include "service/network_assembly.h"
@@ -16,7 +19,9 @@ class LoadedVersions : public NetworkVersions {
   LoadedVersions(const Network& network, const ResolvedTarget& target, Device& device, AssemblyCompiler& compiler)
       : network_(network), target_(target), device_(device), compiler_(compiler) {}
 
-  absl::Status Announce(const Assembly& assembly) override;
+  absl::Status Announce(const Assembly& assembly, const std::vector<Replacement>& replacements) override {
+    return compiler_.CompileEach(assembly, replacements);
+  }
   absl::Status Prepare(const Assembly& assembly) override;
   absl::StatusOr<Times> Time() override;
   void Keep() override { kept_ = std::move(other_); }
@@ -26,6 +31,9 @@ class LoadedVersions : public NetworkVersions {
   const ResolvedTarget& target_;
   Device& device_;
   AssemblyCompiler& compiler_;
+  // What versions have in common is made and brought to the device once.
+  const std::shared_ptr<PackageWeights> weights_ = std::make_shared<PackageWeights>();
+  LoadedParts parts_;
   std::unique_ptr<PackageRunner> kept_, other_;  // null: not there
 };
 

@@ -54,20 +54,21 @@ Measurement VerificationOf(const TuningRecord& record) {
   return measurement;
 }
 
-// Verifies the records that contend with those of the network. What is wrong is marked; what could not be asked in time
-// stays as it is.
+// Verifies the records that contend with those of the network, the first of each task before the second ones. What is
+// wrong is marked; what could not be asked in time stays as it is.
 absl::Status VerifyContenders(const Assembly& assembly, History& history, MeasuringJudge& judge, double seconds) {
-  std::vector<TuningRecord> unverified;
+  std::vector<std::vector<TuningRecord>> contenders;  // by task
   for (const std::optional<TuningRecord>& best : assembly.records) {
     if (!best.has_value()) continue;
     ASSIGN_OR_RETURN(std::vector<TuningRecord> fast,
                      FastRecords(history, best->workload_key, best->device_model, best->target));
-    for (TuningRecord& contender : ContendersOf(*best, std::move(fast)))
-      if (contender.verified == Verified::kUnknown) unverified.push_back(std::move(contender));
+    contenders.push_back(ContendersOf(*best, std::move(fast)));
   }
-  if (unverified.empty()) return absl::OkStatus();
   std::vector<const TuningRecord*> records;
-  for (const TuningRecord& record : unverified) records.push_back(&record);
+  for (size_t place = 0; place < kContenders; ++place)
+    for (const std::vector<TuningRecord>& of_task : contenders)
+      if (place < of_task.size() && of_task[place].verified == Verified::kUnknown) records.push_back(&of_task[place]);
+  if (records.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto verdicts, judge.VerifyAll(records, seconds));
   for (size_t i = 0; i < verdicts.size(); ++i)
     if (verdicts[i].has_value())

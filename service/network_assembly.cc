@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -116,50 +118,65 @@ void AssemblyCompiler::Run(Work& work) const {
                                         : CompileDefault(*work.task, work.place, target_, timeout_);
 }
 
+AssemblyCompiler::Work AssemblyCompiler::WorkFor(const Assembly& assembly, const PlacedTask& placed,
+                                                 const TuningRecord* record) const {
+  if (record != nullptr && unusable_.contains(record->uuid)) record = nullptr;
+  const Task& task = assembly.partition.tasks[placed.task];
+  return {absl::StrCat(task.workload_key, "\n", placed.place.ToString(), "\n", placed.place.elements, "\n",
+                       record != nullptr ? record->uuid : ""),
+          &task, placed.place, record};
+}
+
+absl::Status AssemblyCompiler::RunAll(std::vector<Work> all) {
+  std::set<std::string> keys;
+  std::erase_if(all, [&](const Work& work) { return known_.contains(work.key) || !keys.insert(work.key).second; });
+  std::atomic<size_t> next{0};
+  {
+    std::vector<std::jthread> threads;
+    const size_t count = std::min<size_t>(all.size(), std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t i = 0; i < count; ++i)
+      threads.emplace_back([&] {
+        for (size_t w = next++; w < all.size(); w = next++) Run(all[w]);
+      });
+  }
+  for (Work& work : all) {
+    if (work.kernels.ok()) {
+      known_[work.key] = *std::move(work.kernels);
+    } else if (work.record != nullptr) {
+      unusable_.emplace(work.record->uuid, std::string(work.kernels.status().message()));
+    } else {
+      return absl::Status(
+          work.kernels.status().code(),
+          absl::StrCat("task ", work.task->name, " cannot be built: ", work.kernels.status().message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembly& assembly,
                                                                    const std::vector<bool>& in_place) {
-  const Partition& partition = assembly.partition;
-  const auto record_of = [&](const PlacedTask& placed) -> const TuningRecord* {
+  const std::vector<PlacedTask>& programs = assembly.partition.programs;
+  const auto work_for = [&](const PlacedTask& placed) {
     const std::optional<TuningRecord>& record = assembly.records[placed.task];
-    return in_place[placed.task] && record.has_value() && !unusable_.contains(record->uuid) ? &*record : nullptr;
-  };
-  const auto key_of = [&](const PlacedTask& placed) {
-    const TuningRecord* record = record_of(placed);
-    return absl::StrCat(partition.tasks[placed.task].workload_key, "\n", placed.place.ToString(), "\n",
-                        placed.place.elements, "\n", record != nullptr ? record->uuid : "");
+    return WorkFor(assembly, placed, in_place[placed.task] && record.has_value() ? &*record : nullptr);
   };
   // A second time for records that turn out to be unusable.
   for (int attempt = 0; attempt < 2; ++attempt) {
-    std::vector<Work> missing;
-    for (const PlacedTask& placed : partition.programs) {
-      const std::string key = key_of(placed);
-      if (!known_.contains(key))
-        missing.push_back({key, &partition.tasks[placed.task], placed.place, record_of(placed)});
-    }
-    std::atomic<size_t> next{0};
-    {
-      std::vector<std::jthread> threads;
-      const size_t count = std::min<size_t>(missing.size(), std::max(1u, std::thread::hardware_concurrency()));
-      for (size_t i = 0; i < count; ++i)
-        threads.emplace_back([&] {
-          for (size_t w = next++; w < missing.size(); w = next++) Run(missing[w]);
-        });
-    }
-    for (Work& work : missing) {
-      if (work.kernels.ok()) {
-        known_[work.key] = *std::move(work.kernels);
-      } else if (work.record != nullptr) {
-        unusable_.emplace(work.record->uuid, std::string(work.kernels.status().message()));
-      } else {
-        return absl::Status(
-            work.kernels.status().code(),
-            absl::StrCat("task ", work.task->name, " cannot be built: ", work.kernels.status().message()));
-      }
-    }
+    std::vector<Work> all;
+    for (const PlacedTask& placed : programs) all.push_back(work_for(placed));
+    RETURN_IF_ERROR(RunAll(std::move(all)));
   }
-  std::vector<TaskKernels> all;
-  for (const PlacedTask& placed : partition.programs) all.push_back(known_.at(key_of(placed)));
-  return all;
+  std::vector<TaskKernels> kernels;
+  for (const PlacedTask& placed : programs) kernels.push_back(known_.at(work_for(placed).key));
+  return kernels;
+}
+
+absl::Status AssemblyCompiler::CompileEach(const Assembly& assembly, const std::vector<Replacement>& replacements) {
+  std::vector<Work> all;
+  for (const Replacement& replacement : replacements)
+    for (const PlacedTask& placed : assembly.partition.programs)
+      if (placed.task == replacement.task) all.push_back(WorkFor(assembly, placed, &replacement.record));
+  return RunAll(std::move(all));
 }
 
 }  // namespace diapason

@@ -31,6 +31,12 @@ struct Assembly {
   std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the fallback schedule
 };
 
+// A record that takes the place of that of a task of an assembly.
+struct Replacement {
+  int task = 0;
+  TuningRecord record;
+};
+
 // The sum of the times of its tasks' records, each as often as the network holds the task; 0 when a task has none.
 double SecondsOfTasks(const Assembly& assembly);
 
@@ -57,12 +63,17 @@ class AssemblyCompiler {
   // where that record cannot be built here, of the fallback schedule. The error names the task that cannot be built at
   // all.
   absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
+  // Compiles the same with each of the records in its task's place, side by side, for later calls.
+  absl::Status CompileEach(const Assembly& assembly, const std::vector<Replacement>& replacements);
   // Why records were not used so far, by their uuids.
   const std::map<std::string, std::string>& unusable() const { return unusable_; }
 
  private:
   struct Work;
+  Work WorkFor(const Assembly& assembly, const PlacedTask& placed, const TuningRecord* record) const;
   void Run(Work& work) const;
+  // Compiles what is not known yet, and takes what came of it. The error of the first fallback schedule that fails.
+  absl::Status RunAll(std::vector<Work> all);
 
   const ResolvedTarget target_;
   const double timeout_;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -18,6 +21,8 @@ constexpr int kRounds = 5;
 constexpr double kFasterRatio = 0.998;
 // It is given up after one round of such a ratio.
 constexpr double kHopelessRatio = 1.01;
+// Replacements that are compiled at once, at least.
+constexpr unsigned kAnnounced = 8;
 
 // Choice points with the same alternatives, such as those of a transformer's layers, that take the same one.
 struct AlikePoints {
@@ -96,13 +101,12 @@ class Refiner {
   absl::StatusOr<Refinement> Run() {
     if (!HasReplacements(assembly_, replacements_)) return Refinement();
     const Assembly first = assembly_;
-    RETURN_IF_ERROR(versions_.Announce(first));
     RETURN_IF_ERROR(versions_.Prepare(first));
     RETURN_IF_ERROR(TryAlternatives());
-    const std::vector<int> tasks = TasksByShare();
-    for (size_t place = 0; place < kContenders; ++place) RETURN_IF_ERROR(TryAll(tasks, place));
+    RETURN_IF_ERROR(TryRecords());
     for (size_t p = 0; p < first.alternatives.size(); ++p)
       refinement_.regrouped += first.alternatives[p] != assembly_.alternatives[p];
+    NoteReplaced(first);
     if (refinement_.replaced.empty() && refinement_.regrouped == 0) return std::move(refinement_);
     RETURN_IF_ERROR(Confirm(first));
     return std::move(refinement_);
@@ -145,28 +149,61 @@ class Refiner {
     return absl::OkStatus();
   }
 
-  // The contenders at one place of all tasks, which are compiled together.
-  absl::Status TryAll(const std::vector<int>& tasks, size_t place) {
-    Assembly all = assembly_;
-    bool some = false;
-    for (int task : tasks) {
-      if (place >= ContendersFor(task).size()) continue;
-      all.records[task] = ContendersFor(task)[place];
-      some = true;
-    }
-    if (!some || Ends()) return absl::OkStatus();
-    RETURN_IF_ERROR(versions_.Announce(all));
-    for (int task : tasks) {
-      if (place >= ContendersFor(task).size()) continue;
-      if (Ends()) return absl::OkStatus();
-      Assembly other = assembly_;
-      other.records[task] = all.records[task];
-      ASSIGN_OR_RETURN(const bool kept, Try(std::move(other)));
-      auto& replaced = refinement_.replaced;
-      const std::string& key = assembly_.partition.tasks[task].workload_key;
-      if (kept && std::find(replaced.begin(), replaced.end(), key) == replaced.end()) replaced.push_back(key);
+  // What may take a record's place, in the order in which it is tried: the first contenders of all tasks come before the
+  // second ones. The records that are there are among them, for when others around them have changed.
+  std::vector<Replacement> AllReplacements() const {
+    const std::vector<int> tasks = TasksByShare();
+    std::vector<Replacement> all;
+    for (size_t place = 0; place < kContenders; ++place)
+      for (const int task : tasks)
+        if (place < ContendersFor(task).size()) all.push_back({task, ContendersFor(task)[place]});
+    for (const int task : tasks) all.push_back({task, *assembly_.records[task]});
+    return all;
+  }
+
+  // Until a round has changed nothing. A task's record can be tried again once that of another one has changed.
+  absl::Status TryRecords() {
+    const std::vector<Replacement> all = AllReplacements();
+    std::vector<int> tried_at(all.size(), -1);  // how many had been kept by then
+    int kept = 0;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = 0; i < all.size(); ++i) {
+        const bool in_place = assembly_.records[all[i].task]->uuid == all[i].record.uuid;
+        if (in_place || tried_at[i] == kept) continue;
+        if (tried_at[i] < 0) RETURN_IF_ERROR(AnnounceFrom(all, i));
+        if (Ends()) return absl::OkStatus();
+        tried_at[i] = kept;
+        Assembly other = assembly_;
+        const std::string replaced = std::exchange(other.records[all[i].task], all[i].record)->uuid;
+        ASSIGN_OR_RETURN(const bool better, Try(std::move(other)));
+        if (!better) continue;
+        changed = true;
+        ++kept;
+        for (size_t j = 0; j < all.size(); ++j)
+          if (all[j].record.uuid == replaced) tried_at[j] = kept;  // it was compared with this one
+      }
     }
     return absl::OkStatus();
+  }
+
+  // Those from `first` on are compiled side by side, some at a time: there may be no time for all.
+  absl::Status AnnounceFrom(const std::vector<Replacement>& all, size_t first) {
+    if (first < announced_ || Ends()) return absl::OkStatus();
+    const size_t count = std::max(kAnnounced, std::thread::hardware_concurrency());
+    announced_ = std::min(all.size(), first + count);
+    const auto at = [&](size_t i) { return all.begin() + static_cast<std::ptrdiff_t>(i); };
+    return versions_.Announce(assembly_, std::vector<Replacement>(at(first), at(announced_)));
+  }
+
+  void NoteReplaced(const Assembly& first) {
+    std::map<std::string, std::string> before;  // uuids by workload
+    for (const auto& [key, record] : replacements_.records) before[key] = record.uuid;
+    for (const std::optional<TuningRecord>& record : first.records)
+      if (record.has_value()) before[record->workload_key] = record->uuid;
+    for (const std::optional<TuningRecord>& record : assembly_.records)
+      if (record.has_value() && before[record->workload_key] != record->uuid)
+        refinement_.replaced.push_back(record->workload_key);
   }
 
   // Whether it is kept.
@@ -219,6 +256,7 @@ class Refiner {
   const std::chrono::steady_clock::time_point until_ =
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.seconds));
+  size_t announced_ = 0;  // of the replacements
   Refinement refinement_;
 };
 

@@ -3,7 +3,7 @@
 // for it, how the device is shared. So other alternatives take the place of those that a network has, at all choice
 // points that are alike at once, and then the contenders of each task that of its best record, one after the other, and
 // keep it where the network becomes faster. The search is a coordinate descent, over those with the largest share
-// first.
+// first, until no single change makes the network faster or time is up.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class NetworkVersions {
   };
 
   virtual ~NetworkVersions() = default;
-  // Compiles the programs of an assembly that will be prepared in parts, side by side.
-  virtual absl::Status Announce(const Assembly& assembly) = 0;
+  // Compiles what assemblies will need that are prepared later: `assembly` with each of the replacements.
+  virtual absl::Status Announce(const Assembly& assembly, const std::vector<Replacement>& replacements) = 0;
   // Loads the network as the other one; the first is kept at once. FailedPrecondition where it cannot be made here, and
   // nothing changes. Other errors are the device's.
   virtual absl::Status Prepare(const Assembly& assembly) = 0;
@@ -39,7 +39,7 @@ class NetworkVersions {
 };
 
 struct RefineOptions {
-  double seconds = 10;                      // then no more contenders are tried
+  double seconds = 10;                      // then no more are tried
   const std::atomic<bool>* stop = nullptr;  // the same once it is true
 };
 

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,33 +39,10 @@ int BufferOfStage(const Program& program, int stage) {
   return -1;
 }
 
-// The contents of weights.bin: equal constants once.
-class Weights {
- public:
-  // Where it is.
-  int64_t Add(const std::vector<uint8_t>& data) {
-    const std::string_view added(reinterpret_cast<const char*>(data.data()), data.size());
-    const auto [first, last] = places_.equal_range(std::hash<std::string_view>()(added));
-    for (auto place = first; place != last; ++place)
-      if (std::string_view(bytes_).substr(place->second.first, place->second.second) == added)
-        return place->second.first;
-    const auto offset = static_cast<int64_t>(bytes_.size());
-    places_.emplace(std::hash<std::string_view>()(added), std::make_pair(offset, data.size()));
-    bytes_.append(added);
-    bytes_.resize((bytes_.size() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
-    return offset;
-  }
-  std::string& bytes() { return bytes_; }
-
- private:
-  std::string bytes_;
-  std::unordered_multimap<size_t, std::pair<int64_t, size_t>> places_;  // offset and size, by the hash of the contents
-};
-
 // Fills the manifest of a request and adds its weights, with nothing written yet.
 class Layout {
  public:
-  Layout(const PackageRequest& request, Weights& weights)
+  Layout(const PackageRequest& request, PackageWeights& weights)
       : request_(request), network_(request.network), weights_(weights) {}
 
   absl::Status Make();
@@ -90,7 +66,7 @@ class Layout {
 
   const PackageRequest& request_;
   const Network& network_;
-  Weights& weights_;
+  PackageWeights& weights_;
   PackageManifest manifest_;
   std::map<int, int> tensors_;            // owner in the network -> position in the manifest
   std::vector<PlannedTensor> lifetimes_;  // by position in the manifest
@@ -137,7 +113,7 @@ int Layout::TensorFor(int network_tensor) {
   packed.elements = tensor.type.elements();
   if (tensor.constant()) {
     packed.place = Place::kConstant;
-    packed.offset = weights_.Add(tensor.data->data);
+    packed.offset = weights_.Add(tensor.data);
   } else if (std::find(network_.inputs.begin(), network_.inputs.end(), owner) != network_.inputs.end()) {
     packed.place = Place::kInput;
   }
@@ -318,7 +294,7 @@ absl::StatusOr<std::unique_ptr<PackageWriter>> CreateWriter(const std::string& p
   return std::make_unique<PackageFolder>(std::move(folder));
 }
 
-// What all plans have in common.
+// What all plans have in common, but for the checksum of the weights.
 void Share(std::vector<PackageManifest>& plans, const std::string& weights) {
   std::vector<Library> libraries;
   for (Library library : AllLibraries())
@@ -327,20 +303,36 @@ void Share(std::vector<PackageManifest>& plans, const std::string& weights) {
         libraries.push_back(library);
         break;
       }
-  const uint64_t checksum = ChecksumOfBytes(weights);
   for (PackageManifest& plan : plans) {
     plan.weights_bytes = static_cast<int64_t>(weights.size());
-    plan.weights_checksum = checksum;
     plan.libraries = libraries;
   }
 }
 
 }  // namespace
 
+int64_t PackageWeights::Add(const std::shared_ptr<const Array>& constant) {
+  if (const auto known = offsets_.find(constant); known != offsets_.end()) return known->second;
+  const std::string_view added(reinterpret_cast<const char*>(constant->data.data()), constant->data.size());
+  const size_t hash = std::hash<std::string_view>()(added);
+  const auto [first, last] = places_.equal_range(hash);
+  for (auto place = first; place != last; ++place) {
+    if (std::string_view(bytes_).substr(place->second.first, place->second.second) != added) continue;
+    offsets_.emplace(constant, place->second.first);
+    return place->second.first;
+  }
+  const auto offset = static_cast<int64_t>(bytes_.size());
+  places_.emplace(hash, std::make_pair(offset, added.size()));
+  offsets_.emplace(constant, offset);
+  bytes_.append(added);
+  bytes_.resize((bytes_.size() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+  return offset;
+}
+
 absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests) {
   DIAPASON_CHECK(!requests.empty());
   ASSIGN_OR_RETURN(const std::unique_ptr<PackageWriter> writer, CreateWriter(dir));
-  Weights weights;
+  PackageWeights weights;
   TaskFiles files(*writer);
   std::vector<PackageManifest> plans;
   for (const PackageRequest& request : requests) {
@@ -352,6 +344,8 @@ absl::Status BuildPackage(const std::string& dir, const std::vector<PackageReque
     plans.push_back(std::move(layout.manifest()));
   }
   Share(plans, weights.bytes());
+  const uint64_t checksum = ChecksumOfBytes(weights.bytes());
+  for (PackageManifest& plan : plans) plan.weights_checksum = checksum;
   RETURN_IF_ERROR(writer->Write("weights.bin", weights.bytes()));
   RETURN_IF_ERROR(writer->Write(kManifestFile, PlansToJson(plans)));
   return writer->Commit();
@@ -361,20 +355,24 @@ absl::Status BuildPackage(const std::string& dir, const PackageRequest& request)
   return BuildPackage(dir, std::vector<PackageRequest>{request});
 }
 
-absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request) {
-  Weights weights;
-  Layout layout(request, weights);
+absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request,
+                                                const std::shared_ptr<PackageWeights>& weights) {
+  Layout layout(request, *weights);
   RETURN_IF_ERROR(layout.Make());
   std::vector<PackageManifest> plans = {std::move(layout.manifest())};
-  Share(plans, weights.bytes());
+  Share(plans, weights->bytes());
   PackageContents contents;
   contents.manifest = std::move(plans.front());
-  contents.weights = std::move(weights.bytes());
+  contents.weights = std::shared_ptr<const std::string>(weights, &weights->bytes());
   for (size_t i = 0; i < request.tasks.size(); ++i) {
     contents.programs.push_back(request.tasks[i].program);
     contents.dags.push_back(SerializeDag(request.partition.tasks[request.partition.programs[i].task].dag));
   }
   return contents;
+}
+
+absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request) {
+  return AssemblePackage(request, std::make_shared<PackageWeights>());
 }
 
 }  // namespace diapason

@@ -1,10 +1,14 @@
 // Makes a package of an optimised network and the compiled programs of its tasks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +18,7 @@
 #include "compiler/graph/network.h"
 #include "compiler/graph/padding.h"
 #include "compiler/graph/partition.h"
+#include "compiler/tensor/array.h"
 #include "compiler/tensor/kernel_work.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/target.h"
@@ -61,7 +66,23 @@ absl::Status BuildPackage(const std::string& dir, const PackageRequest& request)
 // are stored once. REQUIRES: at least one; with sizes if there are several.
 absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests);
 
-// The same package in memory. InvalidArgument as above.
+// The contents of weights.bin: equal constants once.
+class PackageWeights {
+ public:
+  // Where the constant is. What was added before is not looked at again.
+  int64_t Add(const std::shared_ptr<const Array>& constant);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+  std::unordered_map<std::shared_ptr<const Array>, int64_t> offsets_;
+  std::unordered_multimap<size_t, std::pair<int64_t, size_t>> places_;  // offset and size, by the hash of the contents
+};
+
+// The same package in memory. `weights`: of other versions of the network, whose constants keep their places; this one's
+// are added. The manifest has no checksum of them. InvalidArgument as above.
+absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request,
+                                                const std::shared_ptr<PackageWeights>& weights);
 absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request);
 
 }  // namespace diapason

@@ -118,7 +118,7 @@ Package Package::InMemory(std::string name, std::shared_ptr<const PackageContent
 }
 
 absl::StatusOr<PackageBytes> Package::ReadWeights() const {
-  if (contents_ != nullptr) return PackageBytes{contents_->weights, contents_};
+  if (contents_ != nullptr) return PackageBytes{*contents_->weights, contents_->weights};
   PackageBytes weights;
   if (archive_ != nullptr) {
     ASSIGN_OR_RETURN(weights.bytes, archive_->Read("weights.bin"));
@@ -177,16 +177,6 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, std::string_view weights,
-                                                                   int64_t offset, int64_t bytes) {
-  std::weak_ptr<DeviceBuffer>& known = buffers_[{offset, bytes}];
-  if (std::shared_ptr<DeviceBuffer> there = known.lock(); there != nullptr) return there;
-  ASSIGN_OR_RETURN(std::shared_ptr<DeviceBuffer> made, device.Allocate(bytes));
-  RETURN_IF_ERROR(device.CopyIn(*made, weights.data() + offset, bytes));
-  known = made;
-  return made;
-}
-
 // A cuda target is opened without its architecture, so that CheckDevice can speak of the package.
 absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package) {
   Target target = package.manifest().target;
@@ -202,12 +192,12 @@ PlanOptions OptionsOf(const Plan& plan) {
 // Builds up a runner: memory, weights, then a step after the other.
 class PackageRunner::Loader {
  public:
-  Loader(PackageRunner& runner, bool keep_other_plan, DeviceConstants& constants)
+  Loader(PackageRunner& runner, bool keep_other_plan, LoadedParts& loaded)
       : runner_(runner),
         device_(*runner.device_),
         manifest_(runner.manifest()),
         keep_other_plan_(keep_other_plan),
-        constants_(constants) {}
+        loaded_(loaded) {}
   absl::Status Load();
   absl::Status LoadFrom(const PlanParts& parts);
 
@@ -218,10 +208,14 @@ class PackageRunner::Loader {
   absl::Status LoadPrograms();
   absl::Status AddStep(const PackageStep& step);
   absl::Status AddStepFrom(const PackageStep& step, const PlanParts::Step& parts);
-  // Binds tensors and workspaces.
-  absl::Status BindStep(Executable& executable, const PackageStep& step);
-  // Binds a tensor to the program's buffer for a stage, where it has one.
-  absl::Status BindStage(Executable& executable, int stage, int tensor);
+  absl::Status CheckStep(const PackageStep& step) const;
+  // REQUIRES: CheckStep is ok. Binds tensors and workspaces. Constants are brought to the device if `for_prologue` or kernels of a run read them.
+  absl::Status BindStep(Executable& executable, const PackageStep& step, bool for_prologue);
+  // Binds a tensor to the program's buffer for a stage, where it has one, and it is one of `needed`.
+  absl::Status BindStage(Executable& executable, int stage, int tensor, const std::vector<bool>& needed);
+  absl::Status BringConstant(int tensor);
+  // What the step's prologue makes its buffers of.
+  LoadedParts::Source SourceOf(const Program& program, const PackageStep& step) const;
   // Frees constants that no kernel of a run reads.
   void DropUnread();
   void TellPart(const PackageStep& step, Launch& launch) const;
@@ -236,9 +230,11 @@ class PackageRunner::Loader {
   Device& device_;
   const PackageManifest& manifest_;
   const bool keep_other_plan_;
-  DeviceConstants& constants_;
+  LoadedParts& loaded_;
+  PackageBytes weights_;  // empty when loading from the parts of a plan
   size_t arena_parts_bound_ = 0;
   std::vector<Program> programs_;                       // by task
+  std::vector<int> numbers_;                            // by task: LoadedParts::Number
   std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
 };
 
@@ -262,9 +258,8 @@ absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
 
 absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
   RETURN_IF_ERROR(AllocateArena(parts));
-  PackageBytes weights;
   if (parts == nullptr) {
-    ASSIGN_OR_RETURN(weights, runner_.package_.ReadWeights());
+    ASSIGN_OR_RETURN(weights_, runner_.package_.ReadWeights());
   }
   for (const PackageTensor& tensor : manifest_.tensors) {
     std::shared_ptr<DeviceBuffer> buffer;
@@ -274,11 +269,7 @@ absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
         break;
       }
       case Place::kConstant: {
-        if (parts != nullptr) {
-          buffer = parts->constants[runner_.tensors_.size()];
-          break;
-        }
-        ASSIGN_OR_RETURN(buffer, constants_.Get(device_, weights.bytes, tensor.offset, tensor.bytes()));
+        if (parts != nullptr) buffer = parts->constants[runner_.tensors_.size()];
         break;
       }
       case Place::kInput: {
@@ -299,15 +290,25 @@ absl::Status PackageRunner::Loader::LoadPrograms() {
                        "' was built by an older diapason, which did not write what its steps bind; run it with "
                        "'diapason run', or build it again"));
     ASSIGN_OR_RETURN(Program program, runner_.package_.ReadProgram(static_cast<int>(i)));
+    numbers_.push_back(loaded_.Number(program));
     programs_.push_back(std::move(program));
   }
   modules_.resize(programs_.size());
   return absl::OkStatus();
 }
 
-absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage, int tensor) {
+absl::Status PackageRunner::Loader::BringConstant(int tensor) {
+  const PackageTensor& given = manifest_.tensors[tensor];
+  if (given.place != Place::kConstant || runner_.tensors_[tensor] != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(runner_.tensors_[tensor],
+                   loaded_.Constant(device_, weights_.bytes, given.offset, given.bytes()));
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage, int tensor,
+                                              const std::vector<bool>& needed) {
   const int index = executable.BufferOfStage(stage);
-  if (index < 0 || runner_.tensors_[tensor] == nullptr) return absl::OkStatus();
+  if (index < 0) return absl::OkStatus();
   const ProgramBuffer& wanted = executable.program().buffers[index];
   const PackageTensor& given = manifest_.tensors[tensor];
   if (wanted.elements != given.elements || wanted.dtype != given.dtype)
@@ -317,24 +318,46 @@ absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage,
   if (wanted.role == BufferRole::kConstant && given.place != Place::kConstant)
     return Damaged(runner_.package_.PathOf(kManifestFile),
                    absl::StrCat("tensor '", given.name, "' changes, and buffer '", wanted.name, "' is a constant"));
+  if (!needed[index]) return absl::OkStatus();
+  RETURN_IF_ERROR(BringConstant(tensor));
   executable.Bind(index, runner_.tensors_[tensor].get());
   return absl::OkStatus();
 }
 
-absl::Status PackageRunner::Loader::BindStep(Executable& executable, const PackageStep& step) {
+absl::Status PackageRunner::Loader::CheckStep(const PackageStep& step) const {
+  const PackageTask& task = manifest_.tasks[step.task];
+  if (task.input_stages.size() == step.inputs.size() && task.output_stages.size() == step.outputs.size())
+    return absl::OkStatus();
+  return Damaged(runner_.package_.PathOf(kManifestFile), absl::StrCat("a step does not fit its task '", task.name, "'"));
+}
+
+absl::Status PackageRunner::Loader::BindStep(Executable& executable, const PackageStep& step, bool for_prologue) {
   const PackageTask& task = manifest_.tasks[step.task];
   const std::vector<int>&inputs = task.input_stages, &outputs = task.output_stages;
-  if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
-    return Damaged(runner_.package_.PathOf(kManifestFile),
-                   absl::StrCat("a step does not fit its task '", task.name, "'"));
-  for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
-  for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));
+  const std::vector<bool> needed = executable.Wanted(for_prologue);
+  for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i], needed));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i], needed));
   for (const auto& [buffer, offset] : step.workspaces)
     executable.Bind(buffer, runner_.arena_.part(arena_parts_bound_++).get());
   return absl::OkStatus();
 }
 
+LoadedParts::Source PackageRunner::Loader::SourceOf(const Program& program, const PackageStep& step) const {
+  LoadedParts::Source source{numbers_[step.task], {}};
+  const std::vector<int>& stages = manifest_.tasks[step.task].input_stages;
+  for (const ProgramBuffer& buffer : program.buffers) {
+    if (buffer.role != BufferRole::kConstant) continue;
+    const auto stage = std::find(stages.begin(), stages.end(), buffer.stage);
+    if (stage == stages.end()) continue;
+    const PackageTensor& constant = manifest_.tensors[step.inputs[static_cast<size_t>(stage - stages.begin())]];
+    source.constants.emplace_back(constant.offset, constant.bytes());
+  }
+  return source;
+}
+
 absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
+  if (modules_[step.task] == nullptr) modules_[step.task] = loaded_.FindModule(numbers_[step.task]);
   absl::StatusOr<std::unique_ptr<Executable>> made =
       Executable::Create(device_, programs_[step.task], modules_[step.task]);
   if (!made.ok())
@@ -343,16 +366,29 @@ absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
         absl::StrCat("loading the kernels of task '", manifest_.tasks[step.task].name, "': ", made.status().message()));
   Executable& executable = **made;
   modules_[step.task] = executable.module();
-  RETURN_IF_ERROR(BindStep(executable, step));
-  RETURN_IF_ERROR(executable.AllocateRest());
-  RETURN_IF_ERROR(executable.RunPrologue());
+  loaded_.KeepModule(numbers_[step.task], executable.module());
+  RETURN_IF_ERROR(CheckStep(step));
+  const LoadedParts::Source source = SourceOf(executable.program(), step);
+  std::vector<std::shared_ptr<DeviceBuffer>> prepared = loaded_.FindPrepared(source);
+  const bool known = !prepared.empty();
+  for (size_t i = 0; i < prepared.size(); ++i)
+    if (prepared[i] != nullptr) executable.Share(static_cast<int>(i), prepared[i]);
+  RETURN_IF_ERROR(BindStep(executable, step, /*for_prologue=*/!known));
+  RETURN_IF_ERROR(executable.AllocateRest(/*for_prologue=*/!known));
+  if (!known) {
+    RETURN_IF_ERROR(executable.RunPrologue());
+    prepared.resize(executable.program().buffers.size());
+    for (int buffer : executable.BuffersOf(BufferRole::kPrepared)) prepared[buffer] = executable.kept(buffer);
+    loaded_.KeepPrepared(source, prepared);
+  }
   runner_.steps_.push_back(*std::move(made));
   return absl::OkStatus();
 }
 
 absl::Status PackageRunner::Loader::AddStepFrom(const PackageStep& step, const PlanParts::Step& parts) {
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> made, Executable::Create(device_, parts.program, parts.module));
-  RETURN_IF_ERROR(BindStep(*made, step));
+  RETURN_IF_ERROR(CheckStep(step));
+  RETURN_IF_ERROR(BindStep(*made, step, /*for_prologue=*/false));
   for (size_t i = 0; i < parts.prepared.size(); ++i)
     if (parts.prepared[i] != nullptr) made->Share(static_cast<int>(i), parts.prepared[i]);
   RETURN_IF_ERROR(made->AllocateRest(/*for_prologue=*/false));
@@ -395,6 +431,7 @@ absl::Status PackageRunner::Loader::Load() {
   RETURN_IF_ERROR(LoadPrograms());
   RETURN_IF_ERROR(AllocateTensors(nullptr));
   for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
+  for (const PackagePort& port : manifest_.outputs) RETURN_IF_ERROR(BringConstant(port.tensor));
   DropUnread();
   ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(AllLaunches()));
   RETURN_IF_ERROR(TryPaths());
@@ -457,7 +494,7 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::st
 }
 
 absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device,
-                                                                   bool keep_other_plan, DeviceConstants* constants) {
+                                                                   bool keep_other_plan, LoadedParts* parts) {
   std::unique_ptr<Device> owned;
   if (device == nullptr) {
     ASSIGN_OR_RETURN(owned, OpenDeviceOf(package));
@@ -466,15 +503,15 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package packa
   RETURN_IF_ERROR(CheckDevice(package, *device));
   if (device->kind() == TargetKind::kCuda) RETURN_IF_ERROR(CheckPackageLibraries(package, CheckLibrary));
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
-  DeviceConstants own;
-  RETURN_IF_ERROR(Loader(*runner, keep_other_plan, constants != nullptr ? *constants : own).Load());
+  LoadedParts own;
+  RETURN_IF_ERROR(Loader(*runner, keep_other_plan, parts != nullptr ? *parts : own).Load());
   return runner;
 }
 
 absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::FromParts(Package package, Device* device,
                                                                         const PlanParts& parts) {
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), nullptr, device));
-  DeviceConstants unused;
+  LoadedParts unused;
   RETURN_IF_ERROR(Loader(*runner, /*keep_other_plan=*/false, unused).LoadFrom(parts));
   return runner;
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compiler/build/arena.h"
+#include "compiler/build/loaded_parts.h"
 #include "compiler/build/package_archive.h"
 #include "compiler/build/package_format.h"
 #include "compiler/build/port_memory.h"
@@ -28,9 +29,9 @@ namespace diapason {
 // All of a package, in memory.
 struct PackageContents {
   PackageManifest manifest;
-  std::string weights;            // as weights.bin
-  std::vector<Program> programs;  // by task
-  std::vector<std::string> dags;  // by task, as bytes (tensor/serialize.h)
+  std::shared_ptr<const std::string> weights;  // as weights.bin; there may be more behind those of the manifest
+  std::vector<Program> programs;               // by task
+  std::vector<std::string> dags;               // by task, as bytes (tensor/serialize.h)
 };
 
 // Bytes, and what keeps them in memory.
@@ -90,18 +91,6 @@ class Package {
 // package, the library and how to fix it.
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check);
 
-// The constants of a package on a device, shared by the runners of its plans: what two plans read is there once. One
-// thread at a time.
-class DeviceConstants {
- public:
-  // The constant at an offset of `weights`, copied to the device unless a runner holds it already.
-  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, std::string_view weights, int64_t offset,
-                                                    int64_t bytes);
-
- private:
-  std::map<std::pair<int64_t, int64_t>, std::weak_ptr<DeviceBuffer>> buffers_;  // by offset and size
-};
-
 // The device of the package's target. Unavailable when there is none here.
 absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package);
 
@@ -128,11 +117,11 @@ class PackageRunner {
   // when the device here is not the one that the package was built for (architecture, vector width); DataLoss for
   // damaged files; ResourceExhausted when memory is out.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(const std::string& dir, Device* device = nullptr);
-  // `keep_other_plan`: for UseOtherPlan. `constants`: those of the package on the device, where several of its plans
-  // are loaded; they are used while loading only.
+  // `keep_other_plan`: for UseOtherPlan. `parts`: those that other runners on the device hold of packages with the
+  // same weights, and this one from then on.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(Package package, Device* device = nullptr,
                                                              bool keep_other_plan = false,
-                                                             DeviceConstants* constants = nullptr);
+                                                             LoadedParts* parts = nullptr);
   // Another runner of the plan whose parts these are, which reads no files: it has memory of its own for inputs and
   // intermediate tensors. It may run at the same time as others. `device`: of the same GPU or processor as that of the
   // parts; outlives it. ResourceExhausted when memory is out.

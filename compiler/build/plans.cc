@@ -227,7 +227,7 @@ absl::StatusOr<PackageRunner*> PlanRunner::Runner(int plan) {
   std::unique_ptr<PackageRunner>& runner = runners_[plan];
   if (runner == nullptr) {
     ASSIGN_OR_RETURN(runner,
-                     PackageRunner::Load(package_.WithPlan(plan), device_, /*keep_other_plan=*/false, &constants_));
+                     PackageRunner::Load(package_.WithPlan(plan), device_, /*keep_other_plan=*/false, &loaded_));
   }
   return runner.get();
 }

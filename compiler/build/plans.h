@@ -66,7 +66,7 @@ class PlanRunner {
   const Package package_;
   const std::unique_ptr<Device> owned_device_;
   Device* const device_;
-  DeviceConstants constants_;
+  LoadedParts loaded_;
   std::vector<std::unique_ptr<PackageRunner>> runners_;  // by plan; null: not loaded
 };
 

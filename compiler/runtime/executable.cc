@@ -84,10 +84,15 @@ void Executable::Share(int index, std::shared_ptr<DeviceBuffer> buffer) {
   kept_[index] = std::move(buffer);
 }
 
-absl::Status Executable::AllocateRest(bool for_prologue) {
+std::vector<bool> Executable::Wanted(bool for_prologue) const {
   std::vector<bool> wanted(buffers_.size(), for_prologue);
   for (const Kernel& kernel : program_.kernels)
     for (int arg : kernel.args) wanted[arg] = true;
+  return wanted;
+}
+
+absl::Status Executable::AllocateRest(bool for_prologue) {
+  const std::vector<bool> wanted = Wanted(for_prologue);
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i] != nullptr || !wanted[i]) continue;
     ASSIGN_OR_RETURN(kept_[i], device_.Allocate(program_.buffers[i].bytes()));

@@ -29,6 +29,8 @@ class Executable {
   void Bind(int index, DeviceBuffer* buffer);
   // The same of a buffer that is kept as long as this is.
   void Share(int index, std::shared_ptr<DeviceBuffer> buffer);
+  // By buffer: whether kernels of a run have it as an argument; `for_prologue`: any buffer.
+  std::vector<bool> Wanted(bool for_prologue) const;
   // Allocates every buffer not bound; without `for_prologue`, those that kernels of a run use. ResourceExhausted when
   // memory is out.
   absl::Status AllocateRest(bool for_prologue = true);

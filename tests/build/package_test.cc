@@ -439,6 +439,42 @@ TEST_F(PackageTest, RunnersFromPartsComputeTheSame) {
   ExpectClose(b->Outputs().value(), Expected(network, inputs_b), 1e-5);
 }
 
+// Versions of a network that differ in a kernel: what is equal is on the device once, and is made again when the last
+// runner that had it is gone.
+TEST_F(PackageTest, VersionsShareTheirParts) {
+  const Network network = AddNetwork();
+  const Partition partition = PartitionNetwork(network).value();
+  const std::unique_ptr<Device> device = OpenDevice(TestTarget(TargetKind::kCpu)).value();
+  const auto weights = std::make_shared<PackageWeights>();
+  LoadedParts loaded;
+  const auto load = [&](const std::string& factor) {
+    const PackageRequest request = HandMade(network, partition, factor);
+    auto contents = std::make_shared<const PackageContents>(AssemblePackage(request, weights).value());
+    return PackageRunner::Load(Package::InMemory("test", contents), device.get(), false, &loaded).value();
+  };
+  const auto y_over = [](PackageRunner& runner) {
+    const auto inputs = RandomInputs(runner.manifest(), 1);
+    EXPECT_TRUE(runner.SetInputs(inputs).ok() && runner.Run().ok());
+    return runner.Outputs().value()[0].at(7) - inputs.at("x").at(7);
+  };
+  auto first = load("1.0f"), same = load("1.0f"), other = load("2.0f");
+  const int64_t bytes = weights->bytes().size();
+  const PlanParts::Step a = first->Parts().steps[0], b = same->Parts().steps[0], c = other->Parts().steps[0];
+  EXPECT_EQ(a.module, b.module);
+  EXPECT_NE(a.module, c.module);
+  EXPECT_NE(a.prepared[2], nullptr);
+  EXPECT_EQ(a.prepared[2], b.prepared[2]);
+  EXPECT_NE(a.prepared[2], c.prepared[2]);
+  EXPECT_NE(y_over(*first), 0);
+  EXPECT_EQ(y_over(*same), y_over(*first));
+  EXPECT_NEAR(y_over(*other), 2 * y_over(*first), 1e-5);
+  const double before = y_over(*first);
+  first.reset();
+  same.reset();
+  EXPECT_EQ(y_over(*load("1.0f")), before);
+  EXPECT_EQ(static_cast<int64_t>(weights->bytes().size()), bytes);
+}
+
 TEST_F(PackageTest, ChangedWeightsAndBinariesAreRefused) {
   ASSERT_TRUE(BuildReferencePackage(Path("p"), AddNetwork(), TestTarget(TargetKind::kCpu)).ok());
   std::string weights = ReadText(Path("p/weights.bin"));

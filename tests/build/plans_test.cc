@@ -155,17 +155,6 @@ TEST_F(PlansTest, WhatIsEqualInPlansIsStoredOnce) {
   EXPECT_EQ(std::filesystem::file_size(Path("p/weights.bin")), 4u * 512);
 }
 
-TEST_F(PlansTest, ConstantsAreOnTheDeviceOnce) {
-  const std::unique_ptr<Device> device = OpenDevice(TestTarget(TargetKind::kCpu)).value();
-  DeviceConstants constants;
-  const std::string weights(1024, 'x');
-  auto first = constants.Get(*device, weights, 512, 64), again = constants.Get(*device, weights, 512, 64),
-       other = constants.Get(*device, weights, 0, 64);
-  ASSERT_TRUE(first.ok() && again.ok() && other.ok());
-  EXPECT_EQ(*first, *again);
-  EXPECT_NE(*first, *other);
-}
-
 TEST_F(PlansTest, SizesBeyondThePlansAreRefused) {
   Build(TargetKind::kCpu);
   auto runner = PlanRunner::Load(Path("p"));

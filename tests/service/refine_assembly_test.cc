@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/step.h"
@@ -17,6 +19,7 @@ namespace {
 TuningRecord Record(int64_t id, const std::string& key, double seconds) {
   TuningRecord record;
   record.id = id;
+  record.uuid = absl::StrCat("uuid ", id);
   record.workload_key = key;
   record.schedule = absl::StrCat("schedule ", id);
   record.sketch = absl::StrCat("sketch ", id);
@@ -29,11 +32,12 @@ class FakeVersions : public NetworkVersions {
  public:
   std::map<int64_t, double> seconds;  // by record: in the network
   std::set<int64_t> unusable;
-  double noise = 0;  // of a measurement, relative
+  std::map<std::pair<int64_t, int64_t>, double> together;  // by two records: what they take more beside each other
+  double noise = 0;                                        // of a measurement, relative
   int announced = 0, prepared = 0, timed = 0;
 
-  absl::Status Announce(const Assembly&) override {
-    ++announced;
+  absl::Status Announce(const Assembly&, const std::vector<Replacement>& replacements) override {
+    announced += static_cast<int>(replacements.size());
     return absl::OkStatus();
   }
   absl::Status Prepare(const Assembly& assembly) override {
@@ -42,6 +46,8 @@ class FakeVersions : public NetworkVersions {
       if (unusable.contains(assembly.records[i]->id)) return absl::FailedPreconditionError("cannot be built");
       sum += assembly.partition.tasks[i].weight * seconds.at(assembly.records[i]->id);
     }
+    for (const auto& [pair, more] : together)
+      if (Has(assembly, pair.first) && Has(assembly, pair.second)) sum += more;
     ++prepared;
     other_ = sum;
     if (kept_ == 0) Keep();
@@ -55,6 +61,11 @@ class FakeVersions : public NetworkVersions {
 
  private:
   double Noisy(double seconds) { return seconds * (1 + noise * std::normal_distribution<double>()(random_)); }
+
+  static bool Has(const Assembly& assembly, int64_t id) {
+    return std::any_of(assembly.records.begin(), assembly.records.end(),
+                       [&](const auto& record) { return record->id == id; });
+  }
 
   std::mt19937 random_{1};
   double kept_ = 0, other_ = 0;
@@ -102,11 +113,24 @@ TEST_F(RefineAssemblyTest, TheRecordThatIsFastestInTheNetworkTakesItsPlace) {
   versions_.seconds[33] = 9e-6;
   const Refinement refinement = Refine();
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 23, 33}));
-  EXPECT_EQ(refinement.compared, 6);
+  EXPECT_GE(refinement.compared, 6);  // and again once others have changed
   EXPECT_EQ(refinement.replaced, (std::vector<std::string>{"task 2", "task 3"}));
   EXPECT_EQ(refinement.regrouped, 0);
   EXPECT_NEAR(refinement.ratio, (10 + 4 * 8 + 9) / 60.0, 1e-9);
   EXPECT_FALSE(refinement.ended_early);
+}
+
+// A record that was slower at first, and one that was replaced, when others have changed since.
+TEST_F(RefineAssemblyTest, RecordsAreTriedAgainOnceOthersHaveChanged) {
+  versions_.seconds[22] = 9e-6;
+  versions_.together[{22, 12}] = 0.5e-6;
+  versions_.together[{33, 12}] = -3e-6;
+  versions_.together[{33, 22}] = 4.5e-6;
+  versions_.seconds[33] = 5e-6;
+  const Refinement refinement = Refine();
+  EXPECT_EQ(Ids(), (std::vector<int64_t>{12, 21, 33}));
+  EXPECT_NEAR(refinement.ratio, (10 + 4 * 10 + 5 - 3) / 60.0, 1e-9);
+  EXPECT_EQ(refinement.replaced, (std::vector<std::string>{"task 1", "task 3"}));
 }
 
 TEST_F(RefineAssemblyTest, NothingChangesWhereNothingIsFaster) {
@@ -131,7 +155,7 @@ TEST_F(RefineAssemblyTest, NoiseDoesNotReplaceRecordsByMuchSlowerOnes) {
 TEST_F(RefineAssemblyTest, ContendersThatCannotBeBuiltAreLeftOut) {
   versions_.unusable = {22};
   versions_.seconds[23] = 9e-6;
-  EXPECT_EQ(Refine().compared, 5);
+  EXPECT_GE(Refine().compared, 5);
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 23, 31}));
 }
 
@@ -209,7 +233,7 @@ TEST_F(RefineFusionTest, ContendersOfTheOtherAlternativesTasksAreTried) {
   const Refinement refinement = Refine();
   EXPECT_EQ(assembly_.alternatives, (std::vector<int>{1, 1}));
   EXPECT_EQ(refinement.replaced, (std::vector<std::string>{key}));
-  EXPECT_EQ(refinement.compared, 2);
+  EXPECT_GE(refinement.compared, 2);
   contenders_ = {{"of no task", {Record(51, "of no task", 1e-6)}}};
   records_.erase(key);
   EXPECT_FALSE(HasReplacements(Assemble(network_, fusion_, records_).value(), replacements_));
@@ -236,9 +260,10 @@ TEST_F(RefineFusionTest, AlternativesOfUnknownOrHopelessTimesAreNotTried) {
 
 TEST(ContendersTest, AreNearlyAsFastAndOfSeveralSketches) {
   const TuningRecord best = Record(1, "w", 10e-6);
-  std::vector<TuningRecord> records = {Record(2, "w", 10.5e-6), Record(3, "w", 10.3e-6),  Record(4, "w", 10.1e-6),
-                                       Record(5, "w", 10.2e-6), Record(6, "w", 10.15e-6), best};
-  for (size_t i = 1; i < 5; ++i) records[i].sketch = "one";
+  std::vector<TuningRecord> records = {Record(2, "w", 10.5e-6), Record(3, "w", 10.3e-6),   Record(4, "w", 10.1e-6),
+                                       Record(5, "w", 10.2e-6), Record(6, "w", 10.15e-6),  Record(11, "w", 10.16e-6),
+                                       best,                    Record(12, "w", 10.17e-6)};
+  for (const size_t i : {1, 2, 3, 4, 5, 7}) records[i].sketch = "one";
   records.push_back(Record(7, "w", 10.35e-6));
   records.push_back(Record(8, "w", 9e-6));  // another measurement of the best, and a failure
   records.back().schedule = best.schedule;
@@ -248,7 +273,7 @@ TEST(ContendersTest, AreNearlyAsFastAndOfSeveralSketches) {
   records.back().verified = Verified::kWrongInNetwork;
   std::vector<int64_t> ids;
   for (const TuningRecord& one : ContendersOf(best, records)) ids.push_back(one.id);
-  EXPECT_EQ(ids, (std::vector<int64_t>{4, 6, 7}));
+  EXPECT_EQ(ids, (std::vector<int64_t>{4, 6, 11, 12, 7}));
 }
 
 // Alone they differ little, and what a network gains from them does not show.
@@ -269,7 +294,7 @@ TEST(ContendersTest, OtherStartsOfTheNextKernelComeFirst) {
        ContendersOf(best, {best, starting(2, 10.1e-6, 2), starting(3, 10.9e-6, 1), starting(4, 10.8e-6, 1),
                            starting(5, 10.2e-6, 2), starting(6, 10.3e-6, 2), starting(7, 11.2e-6, 0)}))
     ids.push_back(one.id);
-  EXPECT_EQ(ids, (std::vector<int64_t>{4, 2, 5}));
+  EXPECT_EQ(ids, (std::vector<int64_t>{4, 2, 5, 6}));
 }
 
 }  // namespace
