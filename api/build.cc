@@ -18,6 +18,7 @@
 #include "db/history_name.h"
 #include "diapason/compiler.h"
 #include "diapason/devices.h"
+#include "scheduler/objective.h"
 #include "service/loaded_versions.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
@@ -370,7 +371,10 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   for (size_t i = 0; i < plans.size(); ++i) {
     requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts,
                         plans[i].kernels, std::nullopt, plans[i].symbols});
-    if (!latencies.empty()) {
+    const double refined = plans[i].refinement.seconds, tasks = SecondsOfTasks(plans[i].assembly);
+    if (refined > 0 && tasks > 0) {
+      requests.back().correction = Correction(refined, tasks);
+    } else if (!latencies.empty()) {
       ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(latencies, plans[i].network));
     }
   }

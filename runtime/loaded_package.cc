@@ -74,9 +74,8 @@ absl::StatusOr<const PlanParts*> LoadedPackage::Parts(int plan) {
   const MutexLock lock(device_mutex_);
   std::optional<PlanParts>& parts = parts_[plan];
   if (!parts.has_value()) {
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<PackageRunner> runner,
-        PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &loaded_));
+    ASSIGN_OR_RETURN(const std::unique_ptr<PackageRunner> runner,
+                     PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &loaded_));
     parts = runner->Parts();
   }
   return &*parts;

@@ -149,8 +149,8 @@ class Refiner {
     return absl::OkStatus();
   }
 
-  // What may take a record's place, in the order in which it is tried: the first contenders of all tasks come before the
-  // second ones. The records that are there are among them, for when others around them have changed.
+  // What may take a record's place, in the order in which it is tried: the first contenders of all tasks come before
+  // the second ones. The records that are there are among them, for when others around them have changed.
   std::vector<Replacement> AllReplacements() const {
     const std::vector<int> tasks = TasksByShare();
     std::vector<Replacement> all;
@@ -222,9 +222,11 @@ class Refiner {
   // Of the other version's time over that of the one that is kept; fewer where it is slower.
   absl::StatusOr<std::vector<double>> Ratios(bool to_the_end) {
     std::vector<double> ratios;
+    kept_seconds_.clear();
     while (ratios.size() < kRounds) {
       ASSIGN_OR_RETURN(const NetworkVersions::Times times, versions_.Time());
       ratios.push_back(times.other / times.kept);
+      kept_seconds_.push_back(times.kept);
       if (to_the_end) continue;
       if (ratios.size() == 1 ? ratios[0] > kHopelessRatio : Median(ratios) >= 1) break;
     }
@@ -241,8 +243,10 @@ class Refiner {
     RETURN_IF_ERROR(versions_.Prepare(first));
     ASSIGN_OR_RETURN(const std::vector<double> ratios, Ratios(/*to_the_end=*/true));
     refinement_.ratio = 1 / Median(ratios);
+    refinement_.seconds = Median(kept_seconds_);
     if (refinement_.ratio < 1) return absl::OkStatus();
     assembly_ = first;
+    refinement_.seconds = 0;
     refinement_.replaced.clear();
     refinement_.regrouped = 0;
     refinement_.ratio = 1;
@@ -256,7 +260,8 @@ class Refiner {
   const std::chrono::steady_clock::time_point until_ =
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.seconds));
-  size_t announced_ = 0;  // of the replacements
+  size_t announced_ = 0;              // of the replacements
+  std::vector<double> kept_seconds_;  // of the last comparison: what the version that is kept took
   Refinement refinement_;
 };
 

@@ -48,6 +48,7 @@ struct Refinement {
   std::vector<std::string> replaced;  // workloads that take another record now
   int regrouped = 0;                  // choice points that take another alternative now
   double ratio = 1;                   // what the network takes now over what it took, measured at the end
+  double seconds = 0;                 // a run of the network as it is now; 0: as it was, nothing is replaced
   bool ended_early = false;           // time was up, or it was stopped, before everything was tried
 };
 

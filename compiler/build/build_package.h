@@ -79,8 +79,8 @@ class PackageWeights {
   std::unordered_multimap<size_t, std::pair<int64_t, size_t>> places_;  // offset and size, by the hash of the contents
 };
 
-// The same package in memory. `weights`: of other versions of the network, whose constants keep their places; this one's
-// are added. The manifest has no checksum of them. InvalidArgument as above.
+// The same package in memory. `weights`: of other versions of the network, whose constants keep their places; this
+// one's are added. The manifest has no checksum of them. InvalidArgument as above.
 absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request,
                                                 const std::shared_ptr<PackageWeights>& weights);
 absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request);

@@ -23,7 +23,7 @@ class LoadedParts {
  public:
   // Which program and constants a prepared buffer was made by.
   struct Source {
-    int program = 0;                                    // of Number
+    int program = 0;                                     // of Number
     std::vector<std::pair<int64_t, int64_t>> constants;  // offsets and sizes in the weights
     bool operator<(const Source& other) const {
       return std::tie(program, constants) < std::tie(other.program, other.constants);

@@ -209,7 +209,8 @@ class PackageRunner::Loader {
   absl::Status AddStep(const PackageStep& step);
   absl::Status AddStepFrom(const PackageStep& step, const PlanParts::Step& parts);
   absl::Status CheckStep(const PackageStep& step) const;
-  // REQUIRES: CheckStep is ok. Binds tensors and workspaces. Constants are brought to the device if `for_prologue` or kernels of a run read them.
+  // REQUIRES: CheckStep is ok. Binds tensors and workspaces. Constants are brought to the device if `for_prologue` or
+  // kernels of a run read them.
   absl::Status BindStep(Executable& executable, const PackageStep& step, bool for_prologue);
   // Binds a tensor to the program's buffer for a stage, where it has one, and it is one of `needed`.
   absl::Status BindStage(Executable& executable, int stage, int tensor, const std::vector<bool>& needed);
@@ -300,8 +301,7 @@ absl::Status PackageRunner::Loader::LoadPrograms() {
 absl::Status PackageRunner::Loader::BringConstant(int tensor) {
   const PackageTensor& given = manifest_.tensors[tensor];
   if (given.place != Place::kConstant || runner_.tensors_[tensor] != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(runner_.tensors_[tensor],
-                   loaded_.Constant(device_, weights_.bytes, given.offset, given.bytes()));
+  ASSIGN_OR_RETURN(runner_.tensors_[tensor], loaded_.Constant(device_, weights_.bytes, given.offset, given.bytes()));
   return absl::OkStatus();
 }
 
@@ -328,7 +328,8 @@ absl::Status PackageRunner::Loader::CheckStep(const PackageStep& step) const {
   const PackageTask& task = manifest_.tasks[step.task];
   if (task.input_stages.size() == step.inputs.size() && task.output_stages.size() == step.outputs.size())
     return absl::OkStatus();
-  return Damaged(runner_.package_.PathOf(kManifestFile), absl::StrCat("a step does not fit its task '", task.name, "'"));
+  return Damaged(runner_.package_.PathOf(kManifestFile),
+                 absl::StrCat("a step does not fit its task '", task.name, "'"));
 }
 
 absl::Status PackageRunner::Loader::BindStep(Executable& executable, const PackageStep& step, bool for_prologue) {

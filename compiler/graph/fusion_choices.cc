@@ -51,6 +51,7 @@ std::string NameOfOption(const Network& network, const FusionOption& option) {
     case FusionMode::kInPlace: return absl::StrCat(op, " in place");
     case FusionMode::kApart: return absl::StrCat(op, " apart");
     case FusionMode::kShorterBranch: return absl::StrCat(op, " in the shorter branch");
+    case FusionMode::kInReader: return absl::StrCat(op, " in the kernel that reads it");
     case FusionMode::kInProduct: return absl::StrCat(op, " in the product");
     case FusionMode::kRecurrence: return "recurrence in one kernel";
   }

@@ -33,6 +33,7 @@ enum class FusionMode : uint8_t {
   kApart,    // an element-wise node joins no group in front of it; a group that ends with it is not computed in its
              // reader; a product is no attention with the softmax and the product in front of it
   kShorterBranch,  // an element-wise node joins the anchor that ranks second (epilogue_fusion.h)
+  kInReader,       // an element-wise node joins no group in front of it, and is computed in its reader
   kInProduct,      // reductions of one row (a normalization) are made again where a product reads the row
   kRecurrence,     // the result of a recurrence: one kernel for all its steps. The last mode
 };

@@ -131,6 +131,29 @@ TEST(FusionChoices, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
               ElementsAre("conv2d_3x3_s1_2x4x4_3", "mul_relu_2x4x4"));
 }
 
+// A residual addition behind a product that a normalization alone reads may be computed in either; where others read it
+// too, it may only stand apart.
+TEST(FusionChoices, AResidualThatANormalizationReadsMayGoThere) {
+  for (const bool others_read : {false, true}) {
+    SCOPED_TRACE(others_read);
+    GraphBuilder b;
+    const int x = b.In({3, 8}), sum = b.Op("add", {b.Op("matmul", {x, b.Const({8, 8})}), x});
+    const int norm = b.Op("layer_norm", {sum}, {{"axis", int64_t{1}}});
+    const Network n = b.Out(others_read ? std::vector<int>{norm, sum} : std::vector<int>{norm});
+    const FusionChoices fusion = FindFusionChoices(n).value();
+    ASSERT_EQ(fusion.choice_points.size(), 1u);
+    const ChoicePoint& point = fusion.choice_points[0];
+    EXPECT_THAT(AlternativeNames(point),
+                ElementsAre("default", others_read ? "add apart" : "add in the kernel that reads it"));
+    if (!others_read) {
+      EXPECT_THAT(TaskNamesOf(fusion, point.alternatives[1]), ElementsAre("add_layer_norm_3x8", "matmul_3x8_8"));
+    }
+    const std::vector<Array> inputs = RandomInputs(n, 1);
+    const std::vector<Array> got = EvaluatePartition(n, PartitionAs(n, fusion, {1}).value(), inputs).value();
+    ExpectNear(got[0], EvaluateNetwork(n, inputs).value()[0], 1e-5);
+  }
+}
+
 // A normalised row, of one token or several, in front of a projection.
 Network NormalisedProjection(int64_t tokens) {
   Network n;

@@ -117,6 +117,7 @@ TEST_F(RefineAssemblyTest, TheRecordThatIsFastestInTheNetworkTakesItsPlace) {
   EXPECT_EQ(refinement.replaced, (std::vector<std::string>{"task 2", "task 3"}));
   EXPECT_EQ(refinement.regrouped, 0);
   EXPECT_NEAR(refinement.ratio, (10 + 4 * 8 + 9) / 60.0, 1e-9);
+  EXPECT_NEAR(refinement.seconds, (10 + 4 * 8 + 9) * 1e-6, 1e-12);
   EXPECT_FALSE(refinement.ended_early);
 }
 
@@ -139,6 +140,7 @@ TEST_F(RefineAssemblyTest, NothingChangesWhereNothingIsFaster) {
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 21, 31}));
   EXPECT_TRUE(refinement.replaced.empty());
   EXPECT_EQ(refinement.ratio, 1);
+  EXPECT_EQ(refinement.seconds, 0);
   EXPECT_LE(versions_.timed, 2 * 6);  // a slower or an equal one is given up soon
 }
 
@@ -260,9 +262,14 @@ TEST_F(RefineFusionTest, AlternativesOfUnknownOrHopelessTimesAreNotTried) {
 
 TEST(ContendersTest, AreNearlyAsFastAndOfSeveralSketches) {
   const TuningRecord best = Record(1, "w", 10e-6);
-  std::vector<TuningRecord> records = {Record(2, "w", 10.5e-6), Record(3, "w", 10.3e-6),   Record(4, "w", 10.1e-6),
-                                       Record(5, "w", 10.2e-6), Record(6, "w", 10.15e-6),  Record(11, "w", 10.16e-6),
-                                       best,                    Record(12, "w", 10.17e-6)};
+  std::vector<TuningRecord> records = {Record(2, "w", 10.5e-6),
+                                       Record(3, "w", 10.3e-6),
+                                       Record(4, "w", 10.1e-6),
+                                       Record(5, "w", 10.2e-6),
+                                       Record(6, "w", 10.15e-6),
+                                       Record(11, "w", 10.16e-6),
+                                       best,
+                                       Record(12, "w", 10.17e-6)};
   for (const size_t i : {1, 2, 3, 4, 5, 7}) records[i].sketch = "one";
   records.push_back(Record(7, "w", 10.35e-6));
   records.push_back(Record(8, "w", 9e-6));  // another measurement of the best, and a failure

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/row_nodes.h"
+
 namespace diapason {
 namespace {
 
@@ -35,6 +37,14 @@ std::tuple<int, int64_t, int> RankOf(const GroupTable& table, int group) {
 
 }  // namespace
 
+// Whether reductions of rows (a normalization) alone read what a node computes, so that they may as well compute it.
+bool EpilogueFusion::IsReadByRows(int n) const {
+  const int reader = table_.facts().OnlyReader(n);
+  const Network& network = table_.network();
+  return reader >= 0 && network.nodes[reader].inputs[0] == network.nodes[n].output &&
+         RowsReducedBy(network, network.nodes[reader]).has_value();
+}
+
 // The group that a node joins, or -1.
 int EpilogueFusion::GroupFor(int n) {
   const GroupingFacts& facts = table_.facts();
@@ -51,10 +61,10 @@ int EpilogueFusion::GroupFor(int n) {
   }
   const auto has_anchor = [&](int group) { return group >= 0 && table_.group(group).anchor >= 0; };
   if (has_anchor(best) && ReadsResidual(facts.network, node)) {
-    table_.AddOption(n, FusionMode::kApart);
+    table_.AddOption(n, IsReadByRows(n) ? FusionMode::kInReader : FusionMode::kApart);
     if (has_anchor(second)) table_.AddOption(n, FusionMode::kShorterBranch);
   }
-  if (table_.ModeOf(n) == FusionMode::kApart) return -1;
+  if (table_.ModeOf(n) == FusionMode::kApart || table_.ModeOf(n) == FusionMode::kInReader) return -1;
   return table_.ModeOf(n) == FusionMode::kShorterBranch && second >= 0 ? second : best;
 }
 

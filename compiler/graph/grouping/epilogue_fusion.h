@@ -13,8 +13,8 @@ class EpilogueFusion {
 
   // Puts element-wise node `n` into a group whose result it alone reads, in the same shape, and records the choice
   // points of a residual addition. Of several groups it takes the one whose anchor is deepest in the network, so that a
-  // residual addition joins the main path and not its shortcut. Returns false if there is none, the choice is kApart,
-  // or the group may not hold it.
+  // residual addition joins the main path and not its shortcut. Returns false if there is none, the choice is kApart or
+  // kInReader, or the group may not hold it.
   bool Join(int n);
 
   // x * sigmoid(x) and the like: where all paths from a group's result meet in one element-wise node and run through
@@ -23,6 +23,7 @@ class EpilogueFusion {
   bool JoinDiamond(const Node& node);
 
  private:
+  bool IsReadByRows(int n) const;
   int GroupFor(int n);
 
   GroupTable& table_;
