@@ -168,7 +168,9 @@ class Builder {
   // Chooses among fusion alternatives, and among records that are nearly as fast, by the latency of the network, which
   // is checked again with them.
   absl::Status Refine(const ImportedPlan& plan, LocalJudge& judge, const std::string& which, Built& built) {
-    if (!options_.measure || options_.refine_seconds <= 0) return absl::OkStatus();
+    const double seconds =
+        options_.refine_seconds.value_or(resolved_.target.kind == TargetKind::kCuda ? kRefineSeconds : 0);
+    if (!options_.measure || seconds <= 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(plan.model.fusion));
     RecordsByWorkload best = records;
     for (const std::optional<TuningRecord>& record : built.check->assembly.records)
@@ -180,7 +182,7 @@ class Builder {
     if (!HasReplacements(assembly, replacements)) return absl::OkStatus();
     Tell(options_, absl::StrCat("comparing records in the network", which));
     LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);
-    const RefineOptions limits{options_.refine_seconds, options_.hooks.stop};
+    const RefineOptions limits{seconds, options_.hooks.stop};
     ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, replacements, versions, limits));
     built.refinement.compared = refinement.compared;
     built.refinement.ended_early = refinement.ended_early;

@@ -270,6 +270,18 @@ absl::Status CheckDevices(const TuneOptions& options) {
   return CredentialsFor("--tracker", options.fleet.tracker).status();
 }
 
+// What the network took at the end is the best estimate of it, and corrects those of other schedules.
+void EstimateAsMeasured(TuneResult& result) {
+  Progress& p = result.progress;
+  if (result.checks.size() != 1 || !result.checks.front().latency_us.has_value() || p.estimated_us.value_or(0) <= 0)
+    return;
+  const double correction = *result.checks.front().latency_us / *p.estimated_us;
+  for (std::optional<double>* us : {&p.estimated_us, &p.estimated_fallback_us})
+    if (us->has_value()) **us *= correction;
+  p.expected_us *= correction;
+  p.expected_fallback_us *= correction;
+}
+
 TuneResult ResultOf(const TuneOptions& options, const TuneJob& job, const Tuned& tuned, const Heard& heard) {
   TuneResult result;
   result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
@@ -281,6 +293,7 @@ TuneResult ResultOf(const TuneOptions& options, const TuneJob& job, const Tuned&
     result.fusion_choices.push_back({won.choice_point, won.alternative});
   result.choice_points = ChoicePointsOf(tuned.work, tuned.report);
   result.checks = ChecksOf(tuned.checks);
+  EstimateAsMeasured(result);
   if (options.count_workers) result.workers = LoadOf(tuned.fleet.measurer->client());
   result.spread = heard.spread.Typical();
   return result;

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +27,8 @@ struct BuildFlags {
   ImportFlags import;
   std::string target, service, out, mask;
   std::vector<std::string> histories;
-  double build_timeout = 120, refine = 0;
+  double build_timeout = 120;
+  std::optional<double> refine;
   bool json = false, no_check = false, no_measure = false, no_shipped = false, verbose = false;
   SecurityFlags security;
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
@@ -211,7 +213,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
           "Seconds to try fusion alternatives (up to 50% slower by the times of their tasks) and verified records that "
           "are nearly as fast as the best of their task (up to 4% slower) in the whole network, and to use those that "
           "make it faster; for each plan, if the network is checked and measured. 0: records and alternatives that "
-          "are fastest by themselves (default 0)")
+          "are fastest by themselves (default 10 for cuda, else 0)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,

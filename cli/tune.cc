@@ -182,17 +182,14 @@ void PrintText(std::ostream& out, const api::TuneResult& result) {
   PrintTasks(out, p);
   if (const std::string winners = WinnersText(p); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!result.choice_points.empty()) out << CutText(result) << "\n";
-  double corrected = 1;  // of estimates, by what was measured just now
   if (result.checks.size() == 1 && result.checks.front().latency_us.has_value()) {
     const double measured_us = *result.checks.front().latency_us;
-    if (p.estimated_us.value_or(0) > 0) corrected = measured_us / *p.estimated_us;
     out << "measured latency " << Duration(measured_us * 1e-6);
     if (p.tasks_us.has_value()) out << " (the tasks' times add up to " << Duration(*p.tasks_us * 1e-6) << ")";
   } else {
     out << LatencyText(p);
   }
-  if (p.expected_fallback_us > 0)
-    out << ", with fallback schedules " << Duration(p.expected_fallback_us * corrected * 1e-6);
+  if (p.expected_fallback_us > 0) out << ", with fallback schedules " << Duration(p.expected_fallback_us * 1e-6);
   out << "\n"
       << Count(p.measured, "trial") << " in " << Duration(p.elapsed_s) << " (" << Digits(p.trials_per_s) << "/s), "
       << p.trials << " in the history, of these " << p.failed << " failed; " << p.candidates << " candidates searched ("

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +14,8 @@ namespace diapason {
 namespace {
 
 constexpr double kBusySpread = 0.2;
+// Networks take up to 1.25 times as long as their tasks on GPUs, where kernels wait for each other.
+constexpr double kOtherPace = 1.3;
 constexpr double kReserve = 1.2;  // of what is suggested, since tasks differ
 
 // So much more than was given that all tasks would have had a turn, rounded up to a multiple of ten.
@@ -26,6 +29,19 @@ std::string HowToTimeAll(const api::Progress& progress, int64_t tasks, int64_t t
     return absl::StrCat("use --seconds ", Suggested(*progress.time_limit_s, tasks, timed), " or more");
   const int64_t trials = std::max(Suggested(static_cast<double>(progress.trials), tasks, timed), tasks);
   return absl::StrCat("use --trials ", trials, " or more");
+}
+
+// That the network takes much more or less than its tasks did, which were timed earlier.
+std::string PaceDoubt(const api::TuneResult& result) {
+  const std::optional<double>& tasks_us = result.progress.tasks_us;
+  if (result.checks.size() != 1 || !result.checks.front().latency_us.has_value() || tasks_us.value_or(0) <= 0)
+    return "";
+  const double ratio = *result.checks.front().latency_us / *tasks_us;
+  if (ratio < kOtherPace && ratio > 1 / kOtherPace) return "";
+  return absl::StrFormat(
+      "the network takes %.2f times as long as its tasks together, so that the machine seems to have run at another "
+      "pace when these were timed; end other programs and tune again",
+      ratio);
 }
 
 }  // namespace
@@ -58,6 +74,7 @@ std::vector<std::string> TuneDoubts(const api::TuneResult& result) {
                         "tune again, or measure "
                         "longer with --min-repeat-ms",
                         100 * result.spread));
+  if (const std::string pace = PaceDoubt(result); !pace.empty()) doubts.push_back(pace);
   return doubts;
 }
 

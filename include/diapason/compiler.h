@@ -82,6 +82,8 @@ struct NetworkCheck {
 
 // ---- Packages ----
 
+inline constexpr double kRefineSeconds = 10;
+
 struct BuildOptions {
   Model model;
   std::string target;
@@ -102,8 +104,8 @@ struct BuildOptions {
   // If the device is present, the network is checked and `measure` is set: for so many seconds at most for each plan,
   // fusion alternatives whose tasks take up to 50% longer, and verified records that take up to 4% longer than the best
   // of their task, are tried in the place of the fastest, and are used if the whole network becomes faster. 0: what is
-  // fastest by the times of tasks alone.
-  double refine_seconds = 0;
+  // fastest by the times of tasks alone. Nothing: kRefineSeconds on cuda, where kernels overlap; 0 elsewhere.
+  std::optional<double> refine_seconds;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;
   // Called with the step that begins ("compiling 18 tasks"), on the building thread. May be empty.

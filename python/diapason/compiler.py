@@ -277,7 +277,7 @@ def _paths(history: Histories) -> list[str]:
 
 
 def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: Histories = None, shipped_records: bool = True,
-          check: bool = True, measure: bool = True, progress: bool | None = None, build_timeout: float = 120,
+          check: bool = True, measure: bool = True, refine: float | None = None, progress: bool | None = None, build_timeout: float = 120,
           **options: Unpack[ModelOptions]) -> BuildReport:
     """Builds a package with the best verified schedules of a history; :func:`diapason.load` loads it.
 
@@ -292,6 +292,8 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
         shipped_records: use the records that come with Diapason after these.
         check: if the device is present, compare the network with the reference implementation of the model.
         measure: if the device is present and all tasks have records, measure the package's latency and keep it in the first history.
+        refine: if the network is checked and measured: seconds to try records that are nearly the fastest, and other fusion alternatives, in the whole network,
+            and to use those that make it faster. 0: none; by default 10 for cuda, else 0.
         progress: show a line with the current step, as :func:`diapason.tune` does.
         build_timeout: seconds to compile a task.
 
@@ -304,6 +306,8 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
     wanted = library.BuildOptions()
     wanted.target, wanted.out, wanted.histories, wanted.shipped_records = target, os.fspath(out), _paths(history), shipped_records
     wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
+    if refine is not None:
+        wanted.refine_seconds = float(refine)
     begun = time.monotonic()
     with progress_line(progress) as line:
         report = _build(model, wanted, options, line.warn, (lambda step: line.show(f"building: {step}")) if line.is_shown else None)

@@ -335,7 +335,8 @@ NB_MODULE(_tuner, module) {
       .def_rw("shipped_records", &api::BuildOptions::shipped_records)
       .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
       .def_rw("check", &api::BuildOptions::check)
-      .def_rw("measure", &api::BuildOptions::measure);
+      .def_rw("measure", &api::BuildOptions::measure)
+      .def_rw("refine_seconds", &api::BuildOptions::refine_seconds);
   nb::class_<api::Endpoint>(module, "Endpoint")
       .def(nb::init<>())
       .def_rw("address", &api::Endpoint::address)

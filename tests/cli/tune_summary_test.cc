@@ -49,6 +49,20 @@ TEST(TuneDoubts, LeaveOutWhatDoesNotCountAndTellOfWhatFails) {
   EXPECT_THAT(TuneDoubts(result), IsEmpty());
 }
 
+TEST(TuneDoubts, TellOfANetworkThatTakesAnotherTimeThanItsTasks) {
+  api::TuneResult result = ResultOf(1, 1);
+  result.progress.tasks_us = 10500;
+  result.checks.resize(1);
+  result.checks[0].latency_us = 14200;
+  EXPECT_THAT(TuneDoubts(result), ElementsAre("the network takes 1.35 times as long as its tasks together, so that the "
+                                              "machine seems to have run at another pace when these were timed; end "
+                                              "other programs and tune again"));
+  result.checks[0].latency_us = 8500;
+  EXPECT_THAT(TuneDoubts(result), IsEmpty());
+  result.checks[0].latency_us = 8000;
+  EXPECT_THAT(TuneDoubts(result), ElementsAre(::testing::HasSubstr("takes 0.76 times as long")));
+}
+
 TEST(TuneDoubts, TellOfABusyMachine) {
   api::TuneResult result = ResultOf(1, 1);
   result.spread = 0.34;
