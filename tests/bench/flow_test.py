@@ -137,7 +137,7 @@ class FlowTest(unittest.TestCase):
         self.assertEqual([call for call in ours if "--dtype float16" not in call], [])
         self.assertEqual(len(ours), 12)
         self.assertIn("baseline network mobilenet_v2 --batch 1 --dtype float16", self.calls())
-        self.assertRegex(shown, r"MobileNet-v2, fp16 +155 s +105.0 us +1000.0 us")
+        self.assertRegex(shown, r"MobileNet-v2, fp16 +165 s +105.0 us +1000.0 us")
         builds = [call for call in ours if call.startswith("diapason build")]
         self.assertIn("--refine 15", builds[0], "a network is refined")
         self.assertNotIn("--no-check", builds[0], "which is checked for that")
