@@ -183,7 +183,14 @@ class Builder {
     Tell(options_, absl::StrCat("comparing records in the network", which));
     LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);
     const RefineOptions limits{seconds, options_.hooks.stop};
-    ASSIGN_OR_RETURN(Refinement refinement, RefineAssembly(assembly, replacements, versions, limits));
+    absl::StatusOr<Refinement> refined = RefineAssembly(assembly, replacements, versions, limits);
+    if (absl::IsCancelled(refined.status())) return refined.status();
+    if (!refined.ok()) {  // the network is right as it is
+      Warn(options_.hooks, absl::StrCat("records could not be compared in the network (", refined.status().message(),
+                                        "); those that are fastest alone are used"));
+      return absl::OkStatus();
+    }
+    Refinement refinement = *std::move(refined);
     built.refinement.compared = refinement.compared;
     built.refinement.ended_early = refinement.ended_early;
     if (refinement.replaced.empty() && refinement.regrouped == 0) return absl::OkStatus();

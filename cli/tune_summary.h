@@ -12,8 +12,8 @@ namespace diapason {
 // `diapason build ...` of what was tuned, as a shell takes it.
 std::string BuildCommand(const TuneFlags& flags);
 
-// One sentence each, with what to do: tasks that have no time, timings that spread by more than 20%, and a network that
-// takes another time than its tasks by 30% or more.
+// One sentence each, with what to do: tasks that have no time, timings that spread by more than 20%, and a network
+// whose latency is larger than the sum of its tasks' times by 30% or more.
 std::vector<std::string> TuneDoubts(const api::TuneResult& result);
 
 }  // namespace diapason

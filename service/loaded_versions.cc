@@ -19,13 +19,19 @@ std::vector<bool> All(const Assembly& assembly) { return std::vector<bool>(assem
 
 }  // namespace
 
-absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
-  PackageRequest request{network_, assembly.partition, target_.target, target_.facts, {}};
-  ASSIGN_OR_RETURN(request.tasks, compiler_.Compile(assembly, All(assembly)));
+absl::Status LoadedVersions::CheckUsable(const Assembly& assembly) const {
   for (const std::optional<TuningRecord>& record : assembly.records)
     if (record.has_value() && compiler_.unusable().contains(record->uuid))
       return absl::FailedPreconditionError(
           absl::StrCat("record ", record->id, " cannot be built here: ", compiler_.unusable().at(record->uuid)));
+  return absl::OkStatus();
+}
+
+absl::Status LoadedVersions::Prepare(const Assembly& assembly) {
+  RETURN_IF_ERROR(CheckUsable(assembly));
+  PackageRequest request{network_, assembly.partition, target_.target, target_.facts, {}};
+  ASSIGN_OR_RETURN(request.tasks, compiler_.Compile(assembly, All(assembly)));
+  RETURN_IF_ERROR(CheckUsable(assembly));  // compiled for the first time, perhaps
   ASSIGN_OR_RETURN(PackageContents contents, AssemblePackage(request, weights_));
   other_.reset();
   const Package package =

@@ -27,6 +27,8 @@ class LoadedVersions : public NetworkVersions {
   void Keep() override { kept_ = std::move(other_); }
 
  private:
+  absl::Status CheckUsable(const Assembly& assembly) const;
+
   const Network& network_;
   const ResolvedTarget& target_;
   Device& device_;

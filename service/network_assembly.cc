@@ -173,9 +173,11 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
 
 absl::Status AssemblyCompiler::CompileEach(const Assembly& assembly, const std::vector<Replacement>& replacements) {
   std::vector<Work> all;
-  for (const Replacement& replacement : replacements)
+  for (const Replacement& replacement : replacements) {
+    if (unusable_.contains(replacement.record.uuid)) continue;
     for (const PlacedTask& placed : assembly.partition.programs)
       if (placed.task == replacement.task) all.push_back(WorkFor(assembly, placed, &replacement.record));
+  }
   return RunAll(std::move(all));
 }
 

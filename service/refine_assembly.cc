@@ -101,7 +101,9 @@ class Refiner {
   absl::StatusOr<Refinement> Run() {
     if (!HasReplacements(assembly_, replacements_)) return Refinement();
     const Assembly first = assembly_;
-    RETURN_IF_ERROR(versions_.Prepare(first));
+    const absl::Status prepared = versions_.Prepare(first);
+    if (absl::IsResourceExhausted(prepared)) return std::move(refinement_);
+    RETURN_IF_ERROR(prepared);
     RETURN_IF_ERROR(TryAlternatives());
     RETURN_IF_ERROR(TryRecords());
     for (size_t p = 0; p < first.alternatives.size(); ++p)
@@ -165,19 +167,21 @@ class Refiner {
   absl::Status TryRecords() {
     const std::vector<Replacement> all = AllReplacements();
     std::vector<int> tried_at(all.size(), -1);  // how many had been kept by then
+    std::vector<bool> possible(all.size(), true);
     int kept = 0;
     for (bool changed = true; changed;) {
       changed = false;
       for (size_t i = 0; i < all.size(); ++i) {
         const bool in_place = assembly_.records[all[i].task]->uuid == all[i].record.uuid;
-        if (in_place || tried_at[i] == kept) continue;
+        if (in_place || tried_at[i] == kept || !possible[i]) continue;
         if (tried_at[i] < 0) RETURN_IF_ERROR(AnnounceFrom(all, i));
         if (Ends()) return absl::OkStatus();
         tried_at[i] = kept;
         Assembly other = assembly_;
         const std::string replaced = std::exchange(other.records[all[i].task], all[i].record)->uuid;
-        ASSIGN_OR_RETURN(const bool better, Try(std::move(other)));
-        if (!better) continue;
+        ASSIGN_OR_RETURN(const Trial trial, Try(std::move(other)));
+        possible[i] = trial != Trial::kImpossible;
+        if (trial != Trial::kKept) continue;
         changed = true;
         ++kept;
         for (size_t j = 0; j < all.size(); ++j)
@@ -206,17 +210,18 @@ class Refiner {
         refinement_.replaced.push_back(record->workload_key);
   }
 
-  // Whether it is kept.
-  absl::StatusOr<bool> Try(Assembly other) {
+  enum class Trial { kImpossible, kNoFaster, kKept };
+
+  absl::StatusOr<Trial> Try(Assembly other) {
     const absl::Status prepared = versions_.Prepare(other);
-    if (absl::IsFailedPrecondition(prepared)) return false;
+    if (absl::IsFailedPrecondition(prepared) || absl::IsResourceExhausted(prepared)) return Trial::kImpossible;
     RETURN_IF_ERROR(prepared);
     ++refinement_.compared;
     ASSIGN_OR_RETURN(const std::vector<double> ratios, Ratios(/*to_the_end=*/false));
-    if (!IsFaster(ratios)) return false;
+    if (!IsFaster(ratios)) return Trial::kNoFaster;
     versions_.Keep();
     assembly_ = std::move(other);
-    return true;
+    return Trial::kKept;
   }
 
   // Of the other version's time over that of the one that is kept; fewer where it is slower.

@@ -2,8 +2,8 @@
 // does not say how it runs beside its neighbours: how soon it starts behind the kernel before it, what the caches hold
 // for it, how the device is shared. So other alternatives take the place of those that a network has, at all choice
 // points that are alike at once, and then the contenders of each task that of its best record, one after the other, and
-// keep it where the network becomes faster. The search is a coordinate descent, over those with the largest share
-// first, until no single change makes the network faster or time is up.
+// keep it where the network becomes faster. The search is a coordinate descent: alternatives are tried once, then
+// records, those with the largest share first, until no single one makes the network faster or time is up.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class NetworkVersions {
   virtual ~NetworkVersions() = default;
   // Compiles what assemblies will need that are prepared later: `assembly` with each of the replacements.
   virtual absl::Status Announce(const Assembly& assembly, const std::vector<Replacement>& replacements) = 0;
-  // Loads the network as the other one; the first is kept at once. FailedPrecondition where it cannot be made here, and
-  // nothing changes. Other errors are the device's.
+  // Loads the network as the other one; the first is kept at once. FailedPrecondition where it cannot be made here,
+  // ResourceExhausted where the device has no memory for it; the one that is kept stays. Other errors are the device's.
   virtual absl::Status Prepare(const Assembly& assembly) = 0;
   // Times both, one behind the other. REQUIRES: both are there.
   virtual absl::StatusOr<Times> Time() = 0;

@@ -1,6 +1,10 @@
 #include "compiler/build/loaded_parts.h"
 
+#include <functional>
+#include <string>
+
 #include "base/check.h"
+#include "compiler/build/package_files.h"
 
 namespace diapason {
 
@@ -15,7 +19,11 @@ absl::StatusOr<std::shared_ptr<DeviceBuffer>> LoadedParts::Constant(Device& devi
 }
 
 int LoadedParts::Number(const Program& program) {
-  return programs_.emplace(SerializeProgram(program), static_cast<int>(programs_.size())).first->second;
+  const std::string bytes = SerializeProgram(program);
+  return programs_
+      .try_emplace({bytes.size(), ChecksumOfBytes(bytes), std::hash<std::string>()(bytes)},
+                   static_cast<int>(programs_.size()))
+      .first->second;
 }
 
 std::shared_ptr<const Module> LoadedParts::FindModule(int program) const {

@@ -1,10 +1,10 @@
 // What runners hold of programs and weights on a device, so that what several of them need is there once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace diapason {
 
 // Constants, modules, and what prologues made of constants, of packages whose weights are the same: the plans of one
-// package, or versions of a network that differ in schedules. A part is kept by the runners that have it, and forgotten
+// package, or versions of a network that differ in schedules. A part is kept by the runners that have it, and is gone
 // with the last of them. Used while loading only, by one thread at a time.
 class LoadedParts {
  public:
@@ -33,7 +33,7 @@ class LoadedParts {
   // The constant at an offset of `weights`, copied to the device unless a runner holds it already.
   absl::StatusOr<std::shared_ptr<DeviceBuffer>> Constant(Device& device, std::string_view weights, int64_t offset,
                                                          int64_t bytes);
-  // What stands for a program and those that are equal to it.
+  // A number that identifies the program and those that are equal to it.
   int Number(const Program& program);
   // The module of a program; null: no runner holds one.
   std::shared_ptr<const Module> FindModule(int program) const;
@@ -46,8 +46,8 @@ class LoadedParts {
   using WeakBuffers = std::vector<std::pair<size_t, std::weak_ptr<DeviceBuffer>>>;  // by buffer of the program
 
   std::map<std::pair<int64_t, int64_t>, std::weak_ptr<DeviceBuffer>> constants_;  // by offset and size
-  std::map<std::string, int> programs_;                                           // by their bytes
-  std::map<int, std::weak_ptr<const Module>> modules_;                            // by program
+  std::map<std::tuple<size_t, uint64_t, size_t>, int> programs_;  // by the size of their bytes and two hashes of these
+  std::map<int, std::weak_ptr<const Module>> modules_;            // by program
   std::map<Source, WeakBuffers> prepared_;
 };
 

@@ -192,12 +192,14 @@ PlanOptions OptionsOf(const Plan& plan) {
 // Builds up a runner: memory, weights, then a step after the other.
 class PackageRunner::Loader {
  public:
-  Loader(PackageRunner& runner, bool keep_other_plan, LoadedParts& loaded)
+  // `loaded`: what is shared with other runners; null: nothing is.
+  Loader(PackageRunner& runner, bool keep_other_plan, LoadedParts* loaded)
       : runner_(runner),
         device_(*runner.device_),
         manifest_(runner.manifest()),
         keep_other_plan_(keep_other_plan),
-        loaded_(loaded) {}
+        loaded_(loaded != nullptr ? *loaded : own_),
+        shares_(loaded != nullptr) {}
   absl::Status Load();
   absl::Status LoadFrom(const PlanParts& parts);
 
@@ -231,7 +233,9 @@ class PackageRunner::Loader {
   Device& device_;
   const PackageManifest& manifest_;
   const bool keep_other_plan_;
+  LoadedParts own_;
   LoadedParts& loaded_;
+  const bool shares_;
   PackageBytes weights_;  // empty when loading from the parts of a plan
   size_t arena_parts_bound_ = 0;
   std::vector<Program> programs_;                       // by task
@@ -291,7 +295,7 @@ absl::Status PackageRunner::Loader::LoadPrograms() {
                        "' was built by an older diapason, which did not write what its steps bind; run it with "
                        "'diapason run', or build it again"));
     ASSIGN_OR_RETURN(Program program, runner_.package_.ReadProgram(static_cast<int>(i)));
-    numbers_.push_back(loaded_.Number(program));
+    numbers_.push_back(shares_ ? loaded_.Number(program) : static_cast<int>(i));
     programs_.push_back(std::move(program));
   }
   modules_.resize(programs_.size());
@@ -504,16 +508,14 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package packa
   RETURN_IF_ERROR(CheckDevice(package, *device));
   if (device->kind() == TargetKind::kCuda) RETURN_IF_ERROR(CheckPackageLibraries(package, CheckLibrary));
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
-  LoadedParts own;
-  RETURN_IF_ERROR(Loader(*runner, keep_other_plan, parts != nullptr ? *parts : own).Load());
+  RETURN_IF_ERROR(Loader(*runner, keep_other_plan, parts).Load());
   return runner;
 }
 
 absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::FromParts(Package package, Device* device,
                                                                         const PlanParts& parts) {
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), nullptr, device));
-  LoadedParts unused;
-  RETURN_IF_ERROR(Loader(*runner, /*keep_other_plan=*/false, unused).LoadFrom(parts));
+  RETURN_IF_ERROR(Loader(*runner, /*keep_other_plan=*/false, nullptr).LoadFrom(parts));
   return runner;
 }
 

@@ -1,11 +1,11 @@
 // Fusion alternatives: how a network may be partitioned into tasks other than by the default fusion (PartitionNetwork).
 //
 // A choice point is a place where it matters: a residual addition in the epilogue of one branch, of the
-// other, in the normalization that reads it, or in a kernel of its own; element-wise operators computed wherever a
-// convolution reads them, or once; a concatenation in place or by a kernel; a recurrence step by step or in one kernel,
-// beside which no other option that meets it is offered. Each has alternatives, the first of which is the default. The
-// tasks of all alternatives are measured like any other, and a build takes at each choice point the alternative whose
-// tasks take least time together.
+// other, or in a kernel of its own (in that of the normalization, where one alone reads it); element-wise operators
+// computed wherever a convolution reads them, or once; a concatenation in place or by a kernel; a recurrence step by
+// step or in one kernel, beside which no other option that meets it is offered. Each has alternatives, the first of
+// which is the default. The tasks of all alternatives are measured like any other, and a build takes at each choice
+// point the alternative whose tasks take least time together.
 #pragma once
 
 #include <cstdint>

@@ -82,6 +82,7 @@ struct NetworkCheck {
 
 // ---- Packages ----
 
+// What BuildOptions::refine_seconds is on cuda where it is not given.
 inline constexpr double kRefineSeconds = 10;
 
 struct BuildOptions {
@@ -103,8 +104,9 @@ struct BuildOptions {
   bool measure = true;
   // If the device is present, the network is checked and `measure` is set: for so many seconds at most for each plan,
   // fusion alternatives whose tasks take up to 50% longer, and verified records that take up to 4% longer than the best
-  // of their task, are tried in the place of the fastest, and are used if the whole network becomes faster. 0: what is
-  // fastest by the times of tasks alone. Nothing: kRefineSeconds on cuda, where kernels overlap; 0 elsewhere.
+  // of their task (10% where they let the next kernel start at another moment), are tried in the place of the fastest,
+  // and are used if the whole network becomes faster. 0: what is fastest by the times of tasks alone. Nothing:
+  // kRefineSeconds on cuda, where kernels overlap; 0 elsewhere.
   std::optional<double> refine_seconds;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;

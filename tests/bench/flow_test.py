@@ -139,7 +139,7 @@ class FlowTest(unittest.TestCase):
         self.assertIn("baseline network mobilenet_v2 --batch 1 --dtype float16", self.calls())
         self.assertRegex(shown, r"MobileNet-v2, fp16 +165 s +105.0 us +1000.0 us")
         builds = [call for call in ours if call.startswith("diapason build")]
-        self.assertIn("--refine 15", builds[0], "a network is refined")
+        self.assertIn("--refine 25", builds[0], "a network is refined")
         self.assertNotIn("--no-check", builds[0], "which is checked for that")
         self.assertFalse([call for call in builds[1:] if "--refine" in call], "kernels are not")
         self.assertRegex(shown, r"GEMM 128x768x768, fp16 +40 s +2.0 us +10.0 us +0.200")

@@ -459,18 +459,26 @@ TEST_F(PackageTest, VersionsShareTheirParts) {
   };
   auto first = load("1.0f"), same = load("1.0f"), other = load("2.0f");
   const int64_t bytes = weights->bytes().size();
-  const PlanParts::Step a = first->Parts().steps[0], b = same->Parts().steps[0], c = other->Parts().steps[0];
-  EXPECT_EQ(a.module, b.module);
-  EXPECT_NE(a.module, c.module);
-  EXPECT_NE(a.prepared[2], nullptr);
-  EXPECT_EQ(a.prepared[2], b.prepared[2]);
-  EXPECT_NE(a.prepared[2], c.prepared[2]);
+  std::weak_ptr<const Module> module;
+  std::weak_ptr<DeviceBuffer> prepared;
+  {
+    const PlanParts::Step a = first->Parts().steps[0], b = same->Parts().steps[0], c = other->Parts().steps[0];
+    EXPECT_EQ(a.module, b.module);
+    EXPECT_NE(a.module, c.module);
+    EXPECT_NE(a.prepared[2], nullptr);
+    EXPECT_EQ(a.prepared[2], b.prepared[2]);
+    EXPECT_NE(a.prepared[2], c.prepared[2]);
+    module = a.module;
+    prepared = a.prepared[2];
+  }
   EXPECT_NE(y_over(*first), 0);
   EXPECT_EQ(y_over(*same), y_over(*first));
   EXPECT_NEAR(y_over(*other), 2 * y_over(*first), 1e-5);
   const double before = y_over(*first);
   first.reset();
+  EXPECT_FALSE(module.expired() || prepared.expired());
   same.reset();
+  EXPECT_TRUE(module.expired() && prepared.expired());
   EXPECT_EQ(y_over(*load("1.0f")), before);
   EXPECT_EQ(static_cast<int64_t>(weights->bytes().size()), bytes);
 }

@@ -31,10 +31,10 @@ TuningRecord Record(int64_t id, const std::string& key, double seconds) {
 class FakeVersions : public NetworkVersions {
  public:
   std::map<int64_t, double> seconds;  // by record: in the network
-  std::set<int64_t> unusable;
+  std::set<int64_t> unusable, too_large;
   std::map<std::pair<int64_t, int64_t>, double> together;  // by two records: what they take more beside each other
   double noise = 0;                                        // of a measurement, relative
-  int announced = 0, prepared = 0, timed = 0;
+  int announced = 0, prepared = 0, refused = 0, timed = 0;
 
   absl::Status Announce(const Assembly&, const std::vector<Replacement>& replacements) override {
     announced += static_cast<int>(replacements.size());
@@ -43,7 +43,10 @@ class FakeVersions : public NetworkVersions {
   absl::Status Prepare(const Assembly& assembly) override {
     double sum = 0;
     for (size_t i = 0; i < assembly.records.size(); ++i) {
-      if (unusable.contains(assembly.records[i]->id)) return absl::FailedPreconditionError("cannot be built");
+      const int64_t id = assembly.records[i]->id;
+      refused += unusable.contains(id) || too_large.contains(id);
+      if (unusable.contains(id)) return absl::FailedPreconditionError("cannot be built");
+      if (too_large.contains(id)) return absl::ResourceExhaustedError("no memory");
       sum += assembly.partition.tasks[i].weight * seconds.at(assembly.records[i]->id);
     }
     for (const auto& [pair, more] : together)
@@ -156,9 +159,18 @@ TEST_F(RefineAssemblyTest, NoiseDoesNotReplaceRecordsByMuchSlowerOnes) {
 
 TEST_F(RefineAssemblyTest, ContendersThatCannotBeBuiltAreLeftOut) {
   versions_.unusable = {22};
+  versions_.too_large = {33};
   versions_.seconds[23] = 9e-6;
-  EXPECT_GE(Refine().compared, 5);
+  EXPECT_GE(Refine().compared, 4);
   EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 23, 31}));
+  EXPECT_EQ(versions_.refused, 2) << "each once";
+}
+
+TEST_F(RefineAssemblyTest, ANetworkThatDoesNotFitTwiceStaysAsItIs) {
+  versions_.too_large = {11};
+  versions_.seconds[22] = 9e-6;
+  EXPECT_EQ(Refine().compared, 0);
+  EXPECT_EQ(Ids(), (std::vector<int64_t>{11, 21, 31}));
 }
 
 TEST_F(RefineAssemblyTest, ItEndsWhenTimeIsUpOrItIsStopped) {

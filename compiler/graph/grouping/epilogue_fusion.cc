@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/grouping/producer_fusion.h"
 #include "compiler/graph/row_nodes.h"
 
 namespace diapason {
@@ -37,11 +38,12 @@ std::tuple<int, int64_t, int> RankOf(const GroupTable& table, int group) {
 
 }  // namespace
 
-// Whether reductions of rows (a normalization) alone read what a node computes, so that they may as well compute it.
+// Whether reductions of rows (a normalization, a softmax) alone read what a node computes, and may as well compute it.
 bool EpilogueFusion::IsReadByRows(int n) const {
   const int reader = table_.facts().OnlyReader(n);
   const Network& network = table_.network();
-  return reader >= 0 && network.nodes[reader].inputs[0] == network.nodes[n].output &&
+  return reader >= 0 && IsCheapToRepeat(network.nodes[n].op) &&
+         network.nodes[reader].inputs[0] == network.nodes[n].output &&
          RowsReducedBy(network, network.nodes[reader]).has_value();
 }
 

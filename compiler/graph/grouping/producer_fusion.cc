@@ -10,14 +10,6 @@
 namespace diapason {
 namespace {
 
-// Costs nothing to compute again at each place where it is read.
-bool IsCheap(const std::string& op) {
-  static const std::set<std::string>& cheap =
-      *new std::set<std::string>{"relu", "clip", "add",        "sub", "mul",   "maximum", "minimum", "neg",
-                                 "abs",  "cast", "leaky_relu", "pad", "slice", "expand",  "reshape", "where"};
-  return cheap.contains(op);
-}
-
 // Only moves elements.
 bool Moves(const std::string& op) {
   static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
@@ -34,6 +26,13 @@ bool ReadsFewChannels(const Network& network, const Node& node) {
 
 }  // namespace
 
+bool IsCheapToRepeat(const std::string& op) {
+  static const std::set<std::string>& cheap =
+      *new std::set<std::string>{"relu", "clip", "add",        "sub", "mul",   "maximum", "minimum", "neg",
+                                 "abs",  "cast", "leaky_relu", "pad", "slice", "expand",  "reshape", "where"};
+  return cheap.contains(op);
+}
+
 // The one node that reads what a group computes. Where all readers are in one chain of row reductions and the group is
 // cheap to compute again, the first of them. -1: there is none.
 int ProducerFusion::ReaderOf(const Group& producer) const {
@@ -46,7 +45,7 @@ int ProducerFusion::ReaderOf(const Group& producer) const {
   for (int reader : readers)
     if (table_.group_of(reader) != table_.group_of(readers[0])) return -1;
   for (int n : producer.nodes)
-    if (!IsCheap(facts.network.nodes[n].op)) return -1;
+    if (!IsCheapToRepeat(facts.network.nodes[n].op)) return -1;
   return readers[0];
 }
 
@@ -76,7 +75,7 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   const Node& node = network.nodes[reader];
   const auto suits = [&](int n) {
     const std::string& op = network.nodes[n].op;
-    return Moves(op) || IsCheap(op) || facts.AppendsForOneRow(n);
+    return Moves(op) || IsCheapToRepeat(op) || facts.AppendsForOneRow(n);
   };
   // Anything else would stand in the way of loads of vectors from either tensor.
   if (facts.AppendsForOneRow(reader)) {
@@ -90,7 +89,7 @@ bool ProducerFusion::MayAbsorb(const Group& producer, int reader) const {
   const bool same_shape = facts.ResultOf(producer.nodes.back()).type.shape == facts.ResultOf(reader).type.shape;
   for (int n : producer.nodes) {
     const std::string& op = network.nodes[n].op;
-    if (IsCheap(op) || facts.AppendsForOneRow(n)) continue;
+    if (IsCheapToRepeat(op) || facts.AppendsForOneRow(n)) continue;
     // Each element is read once: any element-wise function, transposition or look-up will do. A look-up goes into no
     // kernel that an anchor reads several times.
     const bool pointwise = facts.IsElementwise(n) || op == "transpose";

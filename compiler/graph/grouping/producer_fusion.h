@@ -2,6 +2,7 @@
 // and transpositions in front of a convolution). For compiler/graph alone; not thread-safe.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "compiler/graph/grouping/attention_fusion.h"
@@ -9,6 +10,9 @@
 #include "compiler/graph/grouping/row_fusion.h"
 
 namespace diapason {
+
+// Whether an element-wise operator or a move costs nothing to compute again at each place where it is read.
+bool IsCheapToRepeat(const std::string& op);
 
 class ProducerFusion {
  public:
