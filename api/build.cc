@@ -86,9 +86,11 @@ struct Built {
 // What the plans of a package are built with.
 class Builder {
  public:
-  Builder(const BuildOptions& options, const ResolvedTarget& resolved, RecordSources& sources)
+  Builder(const BuildOptions& options, const ResolvedTarget& resolved, RecordSources& sources, size_t plans)
       : options_(options),
         resolved_(resolved),
+        refine_seconds_(options.refine_seconds.value_or(
+            resolved.target.kind == TargetKind::kCuda ? kRefineSeconds / static_cast<double>(plans) : 0)),
         device_(OpenDevice(resolved.target)),
         sources_(sources),
         // Records of another device are better than none where there is no such device; where there is one, its own
@@ -168,9 +170,7 @@ class Builder {
   // Chooses among fusion alternatives, and among records that are nearly as fast, by the latency of the network, which
   // is checked again with them.
   absl::Status Refine(const ImportedPlan& plan, LocalJudge& judge, const std::string& which, Built& built) {
-    const double seconds =
-        options_.refine_seconds.value_or(resolved_.target.kind == TargetKind::kCuda ? kRefineSeconds : 0);
-    if (!options_.measure || seconds <= 0) return absl::OkStatus();
+    if (!options_.measure || refine_seconds_ <= 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(plan.model.fusion));
     RecordsByWorkload best = records;
     for (const std::optional<TuningRecord>& record : built.check->assembly.records)
@@ -182,7 +182,7 @@ class Builder {
     if (!HasReplacements(assembly, replacements)) return absl::OkStatus();
     Tell(options_, absl::StrCat("comparing records in the network", which));
     LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);
-    const RefineOptions limits{seconds, options_.hooks.stop};
+    const RefineOptions limits{refine_seconds_, options_.hooks.stop};
     absl::StatusOr<Refinement> refined = RefineAssembly(assembly, replacements, versions, limits);
     if (absl::IsCancelled(refined.status())) return refined.status();
     if (!refined.ok()) {  // the network is right as it is
@@ -246,6 +246,7 @@ class Builder {
 
   const BuildOptions& options_;
   const ResolvedTarget& resolved_;
+  const double refine_seconds_;  // of each plan
   absl::StatusOr<std::unique_ptr<Device>> device_;
   RecordSources& sources_;
   BuildShelf shelf_;
@@ -361,7 +362,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   if (options.shipped_records) from.push_back(ShippedSource());
   RecordSources sources(std::move(from));
   const std::string latencies = HistoryOfLatencies(options);
-  Builder builder(options, resolved, sources);
+  Builder builder(options, resolved, sources, loaded.size());
   if (absl::IsFailedPrecondition(builder.processor()))
     Warn(options.hooks,
          absl::StrCat("the package can be neither verified nor timed here: ", builder.processor().message()));

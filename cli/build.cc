@@ -213,7 +213,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
           "Seconds to try fusion alternatives (up to 50% slower by the times of their tasks) and verified records that "
           "are nearly as fast as the best of their task (up to 4% slower) in the whole network, and to use those that "
           "make it faster; for each plan, if the network is checked and measured. 0: records and alternatives that "
-          "are fastest by themselves (default 10 for cuda, else 0)")
+          "are fastest by themselves (default 10 for all plans together for cuda, else 0)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,
