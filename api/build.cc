@@ -181,9 +181,11 @@ class Builder {
     Assembly assembly = built.check->assembly;
     if (!HasReplacements(assembly, replacements)) return absl::OkStatus();
     Tell(options_, absl::StrCat("comparing records in the network", which));
-    LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);
     const RefineOptions limits{refine_seconds_, options_.hooks.stop};
-    absl::StatusOr<Refinement> refined = RefineAssembly(assembly, replacements, versions, limits);
+    absl::StatusOr<Refinement> refined = [&] {
+      LoadedVersions versions(plan.model.network, resolved_, **device_, compiler_);  // gone before the check loads more
+      return RefineAssembly(assembly, replacements, versions, limits);
+    }();
     if (absl::IsCancelled(refined.status())) return refined.status();
     if (!refined.ok()) {  // the network is right as it is
       Warn(options_.hooks, absl::StrCat("records could not be compared in the network (", refined.status().message(),
