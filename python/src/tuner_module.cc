@@ -306,6 +306,20 @@ class History {
   std::unique_ptr<api::History> history_;
 };
 
+void DefineBuildOptions(nb::module_& module) {
+  nb::class_<api::BuildOptions>(module, "BuildOptions")
+      .def(nb::init<>())
+      .def_rw("model", &api::BuildOptions::model)
+      .def_rw("target", &api::BuildOptions::target)
+      .def_rw("out", &api::BuildOptions::out)
+      .def_rw("histories", &api::BuildOptions::histories)
+      .def_rw("shipped_records", &api::BuildOptions::shipped_records)
+      .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
+      .def_rw("check", &api::BuildOptions::check)
+      .def_rw("measure", &api::BuildOptions::measure)
+      .def_rw("refine_seconds", &api::BuildOptions::refine_seconds);
+}
+
 }  // namespace
 
 NB_MODULE(_tuner, module) {
@@ -326,17 +340,7 @@ NB_MODULE(_tuner, module) {
       .def_rw("options", &api::Model::options)
       .def_rw("import_memory_gib", &api::Model::import_memory_gib)
       .def_rw("import_seconds", &api::Model::import_seconds);
-  nb::class_<api::BuildOptions>(module, "BuildOptions")
-      .def(nb::init<>())
-      .def_rw("model", &api::BuildOptions::model)
-      .def_rw("target", &api::BuildOptions::target)
-      .def_rw("out", &api::BuildOptions::out)
-      .def_rw("histories", &api::BuildOptions::histories)
-      .def_rw("shipped_records", &api::BuildOptions::shipped_records)
-      .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
-      .def_rw("check", &api::BuildOptions::check)
-      .def_rw("measure", &api::BuildOptions::measure)
-      .def_rw("refine_seconds", &api::BuildOptions::refine_seconds);
+  DefineBuildOptions(module);
   nb::class_<api::Endpoint>(module, "Endpoint")
       .def(nb::init<>())
       .def_rw("address", &api::Endpoint::address)
