@@ -92,6 +92,13 @@ def test_the_same_call_goes_on(tuned, tmp_path):
     assert (result.progress.trials, result.progress.measured, result.checks) == (8, 2, [])
 
 
+def test_a_build_may_compare_records_in_the_network(tuned, tmp_path):
+    built = dp.build("gemm", CPU, history=tuned[0], out=tmp_path / "package", refine=1, **GEMM)
+    assert built.plans[0].tasks[0].record in [record.id for record in dp.History(tuned[0]).query(target="cpu", top=10)]
+    with pytest.raises(ValueError):
+        dp.build("gemm", CPU, history=tuned[0], out=tmp_path / "other", refine="soon", **GEMM)
+
+
 def test_a_history_is_queried(tuned):
     history = dp.History(tuned[0])
     (best,) = history.query(model="gemm")
