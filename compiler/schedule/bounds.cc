@@ -387,7 +387,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.producer = stage.producer.Eval(configuration) != 0;
     b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(configuration);
     b.row_alignment = stage.align_rows.Eval(configuration);
-    b.slots = 1;
+    b.slots = b.steps = 1;
     b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(configuration));
     if (stage.attach == StageState::Attach::kAt) {
       const int64_t choice = stage.attach_choice.Eval(configuration);

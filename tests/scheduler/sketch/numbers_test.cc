@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/lower.h"
@@ -164,6 +167,33 @@ TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfTheBuiltInTasks) {
   const int candidates = settings_.candidates > 0 ? settings_.candidates : 3;
   const int64_t compared = CompareAll(tasks, candidates);
   testing::Conclude(settings_, {"numbers of built-in tasks,", KindOf(GetParam()), tasks, candidates, compared});
+}
+
+// Threads keep what they have evaluated, to spare allocations: no number may come from there.
+TEST_P(NumbersTest, AreTheSameWhateverTheThreadHasEvaluatedBefore) {
+  const auto tasks = testing::TasksToGuard(testing::BuiltinTasks(/*full_size=*/true), settings_, target_, facts_);
+  struct Candidate {
+    const Space* space;
+    std::vector<int32_t> configuration;
+    Metrics fresh;
+  };
+  std::vector<Candidate> candidates;
+  for (const GuardTask& task : tasks)
+    for (int i : task.sketches) {
+      const Space& space = task.space->space(i);
+      candidates.push_back({&space, space.Default(), {}});
+      std::thread([&one = candidates.back()] { one.space->Evaluate(one.configuration, &one.fresh); }).join();
+    }
+  std::reverse(candidates.begin(), candidates.end());
+  for (int round = 0; round < 2; ++round)
+    for (const Candidate& one : candidates) {
+      Metrics metrics;
+      one.space->Evaluate(one.configuration, &metrics);
+      ASSERT_EQ(metrics.seconds, one.fresh.seconds) << one.space->name();
+      ASSERT_TRUE(std::equal(std::begin(metrics.features), std::end(metrics.features), one.fresh.features))
+          << one.space->name();
+    }
+  EXPECT_GT(candidates.size(), 50u);
 }
 
 TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
