@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a tuned ResNet-18: installs what is missing, builds, tunes, builds a package with default and one
-# with tuned schedules, checks both and prints their latencies.
+# From a fresh clone to a tuned ResNet-18: installs what is missing, builds, tunes, builds a package with fallback and one
+# with tuned schedules, checks both and prints their latencies in a table, with ONNX Runtime's if python3 has it.
 #
 #   deploy/quickstart.sh [--seconds N] [--target T] [--model M] [--out FOLDER]
 #
@@ -70,19 +70,8 @@ build/bin/diapason build "$model" --target "$target" --no-shipped-records --out 
 step build "$model" --target "$target" --history "$history" --out "$out/tuned"
 echo
 echo "\$ diapason run $out/tuned --check --bench (and $out/default)"
-for package in tuned default; do
-  build/bin/diapason run "$out/$package" --check --bench --duration 1 --json >"$out/$package.json"
-done
-python3 - "$out/default.json" "$out/tuned.json" "$model" "$target" <<'PYTHON'
-import json, sys
-
-default, tuned = (json.load(open(path)) for path in sys.argv[1:3])
-print(f"\n{sys.argv[3]} on {sys.argv[4]}, outputs compared with the reference implementation:")
-for name, report in (("default", default), ("tuned", tuned)):
-    latency, check = report["latency"], report["check"]
-    print(f"  {name:8} {latency['median_us'] / 1e3:10.3f} ms   largest error {check['max_abs_error']:.2e}")
-print(f"  tuning made it {default['latency']['median_us'] / tuned['latency']['median_us']:.2f} times as fast")
-PYTHON
+python3 deploy/quickstart_report.py build/bin/diapason "$out/default" "$out/tuned" --model "$model" --target "$target" \
+  --onnx "$out/resnet-18.onnx"
 echo "the history is in $history, the package in $out/tuned"
 cat <<NEXT
 
