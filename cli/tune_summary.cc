@@ -14,7 +14,7 @@ namespace diapason {
 namespace {
 
 constexpr double kBusySpread = 0.2;
-// Networks take up to 1.25 times as long as their tasks on GPUs, where kernels wait for each other.
+// Below it a network may well be: on GPUs kernels wait for each other, which the times of tasks do not include.
 constexpr double kOtherSpeed = 1.3;
 constexpr double kReserve = 1.2;  // of what is suggested, since tasks differ
 

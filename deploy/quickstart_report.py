@@ -9,7 +9,6 @@ random weights for resnet-18, written to FILE, for which python3 needs the packa
 """
 import argparse
 import json
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -19,8 +18,9 @@ ROUNDS = 5
 SECONDS = 0.5  # of each in a round
 
 
-def run(program, package, *flags):
-    return json.loads(subprocess.run([program, "run", package, *flags, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+def document(program, *words):
+    """The JSON document that a command prints."""
+    return json.loads(subprocess.run([program, *words, "--json"], check=True, stdout=subprocess.PIPE).stdout)
 
 
 def resnet18(path):
@@ -85,14 +85,14 @@ class OnnxRuntime:
         return statistics.median(samples)
 
 
-def onnx_runtime(args, threads):
+def onnx_runtime(args):
     """The network in ONNX Runtime and why there is none: one of them is None."""
     if not args.target.startswith("cpu"):
         return None, "it is compared on processors only"
     if args.model != "resnet-18" and not args.model.endswith(".onnx"):
         return None, "there is no ONNX file of this network"
     try:
-        return OnnxRuntime(args.model, args.onnx, threads), None
+        return OnnxRuntime(args.model, args.onnx, cores(args.program, args.tuned)), None
     except ImportError as missing:
         return None, f"python3 has no module {missing.name}; pip install onnxruntime onnx"
     except ValueError as why:
@@ -101,8 +101,7 @@ def onnx_runtime(args, threads):
 
 def cores(program, package):
     """Threads that the package runs on."""
-    target = json.loads(subprocess.run([program, "inspect", package, "--json"], check=True, stdout=subprocess.PIPE).stdout)["target"]
-    words = [word for word in target.split() if word.startswith("-num-cores=")]
+    words = [word for word in document(program, "inspect", package)["target"].split() if word.startswith("-num-cores=")]
     return int(words[0].split("=")[1]) if words else 0
 
 
@@ -116,14 +115,15 @@ def main():
     parser.add_argument("--onnx", default="resnet-18.onnx")
     args = parser.parse_args()
     packages = {"fallback schedules": args.fallback, "tuned": args.tuned}
-    errors = {name: run(args.program, package, "--check")["check"]["max_abs_error"] for name, package in packages.items()}
-    runtime, why_not = onnx_runtime(args, cores(args.program, args.tuned))
-    samples = {name: [] for name in packages} | ({f"ONNX Runtime {runtime.version}": []} if runtime else {})
+    errors = {name: document(args.program, "run", package, "--check")["check"]["max_abs_error"] for name, package in packages.items()}
+    runtime, why_not = onnx_runtime(args)
+    samples = {name: [] for name in packages}
     for _ in range(ROUNDS):
         for name, package in packages.items():
-            samples[name].append(run(args.program, package, "--bench", "--duration", str(SECONDS))["latency"]["median_us"] / 1e3)
+            report = document(args.program, "run", package, "--bench", "--duration", str(SECONDS))
+            samples[name].append(report["latency"]["median_us"] / 1e3)
         if runtime:
-            samples[f"ONNX Runtime {runtime.version}"].append(runtime.milliseconds(SECONDS))
+            samples.setdefault(f"ONNX Runtime {runtime.version}", []).append(runtime.milliseconds(SECONDS))
     times = {name: statistics.median(values) for name, values in samples.items()}
     print(f"\n{args.model} on {args.target}, medians of {ROUNDS} rounds in turns:\n")
     print(f"  {'':24}{'latency':>12}{'of fallback':>14}{'largest error':>16}")

@@ -19,7 +19,7 @@ class LoadedVersions : public NetworkVersions {
   LoadedVersions(const Network& network, const ResolvedTarget& target, Device& device, AssemblyCompiler& compiler)
       : network_(network), target_(target), device_(device), compiler_(compiler) {}
 
-  absl::Status Announce(const Assembly& assembly, const std::vector<Replacement>& replacements) override {
+  absl::Status Announce(const Assembly& assembly, const std::vector<TaskRecord>& replacements) override {
     return compiler_.CompileEach(assembly, replacements);
   }
   absl::Status Prepare(const Assembly& assembly) override;

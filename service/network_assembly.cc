@@ -171,9 +171,9 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
   return kernels;
 }
 
-absl::Status AssemblyCompiler::CompileEach(const Assembly& assembly, const std::vector<Replacement>& replacements) {
+absl::Status AssemblyCompiler::CompileEach(const Assembly& assembly, const std::vector<TaskRecord>& replacements) {
   std::vector<Work> all;
-  for (const Replacement& replacement : replacements) {
+  for (const TaskRecord& replacement : replacements) {
     if (unusable_.contains(replacement.record.uuid)) continue;
     for (const PlacedTask& placed : assembly.partition.programs)
       if (placed.task == replacement.task) all.push_back(WorkFor(assembly, placed, &replacement.record));

@@ -31,8 +31,8 @@ struct Assembly {
   std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the fallback schedule
 };
 
-// A record that takes the place of that of a task of an assembly.
-struct Replacement {
+// A record for a task of an assembly.
+struct TaskRecord {
   int task = 0;
   TuningRecord record;
 };
@@ -64,7 +64,7 @@ class AssemblyCompiler {
   // all.
   absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
   // Compiles the same with each of the records in its task's place, side by side, for later calls.
-  absl::Status CompileEach(const Assembly& assembly, const std::vector<Replacement>& replacements);
+  absl::Status CompileEach(const Assembly& assembly, const std::vector<TaskRecord>& replacements);
   // Why records were not used so far, by their uuids.
   const std::map<std::string, std::string>& unusable() const { return unusable_; }
 

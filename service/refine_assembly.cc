@@ -153,9 +153,9 @@ class Refiner {
 
   // What may take a record's place, in the order in which it is tried: the first contenders of all tasks come before
   // the second ones. The records that are there are among them, for when others around them have changed.
-  std::vector<Replacement> AllReplacements() const {
+  std::vector<TaskRecord> AllReplacements() const {
     const std::vector<int> tasks = TasksByShare();
-    std::vector<Replacement> all;
+    std::vector<TaskRecord> all;
     for (size_t place = 0; place < kContenders; ++place)
       for (const int task : tasks)
         if (place < ContendersFor(task).size()) all.push_back({task, ContendersFor(task)[place]});
@@ -165,7 +165,7 @@ class Refiner {
 
   // Until a round has changed nothing. A task's record can be tried again once that of another one has changed.
   absl::Status TryRecords() {
-    const std::vector<Replacement> all = AllReplacements();
+    const std::vector<TaskRecord> all = AllReplacements();
     std::vector<int> tried_at(all.size(), -1);  // how many had been kept by then
     std::vector<bool> possible(all.size(), true);
     int kept = 0;
@@ -192,12 +192,12 @@ class Refiner {
   }
 
   // Those from `first` on are compiled side by side, some at a time: there may be no time for all.
-  absl::Status AnnounceFrom(const std::vector<Replacement>& all, size_t first) {
+  absl::Status AnnounceFrom(const std::vector<TaskRecord>& all, size_t first) {
     if (first < announced_ || Ends()) return absl::OkStatus();
     const size_t count = std::max(kAnnounced, std::thread::hardware_concurrency());
     announced_ = std::min(all.size(), first + count);
     const auto at = [&](size_t i) { return all.begin() + static_cast<std::ptrdiff_t>(i); };
-    return versions_.Announce(assembly_, std::vector<Replacement>(at(first), at(announced_)));
+    return versions_.Announce(assembly_, std::vector<TaskRecord>(at(first), at(announced_)));
   }
 
   void NoteReplaced(const Assembly& first) {

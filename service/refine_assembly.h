@@ -28,7 +28,7 @@ class NetworkVersions {
 
   virtual ~NetworkVersions() = default;
   // Compiles what assemblies will need that are prepared later: `assembly` with each of the replacements.
-  virtual absl::Status Announce(const Assembly& assembly, const std::vector<Replacement>& replacements) = 0;
+  virtual absl::Status Announce(const Assembly& assembly, const std::vector<TaskRecord>& replacements) = 0;
   // Loads the network as the other one; the first is kept at once. FailedPrecondition where it cannot be made here,
   // ResourceExhausted where the device has no memory for it; the one that is kept stays. Other errors are the device's.
   virtual absl::Status Prepare(const Assembly& assembly) = 0;

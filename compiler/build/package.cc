@@ -238,9 +238,8 @@ class PackageRunner::Loader {
   const bool shares_;
   PackageBytes weights_;  // empty when loading from the parts of a plan
   size_t arena_parts_bound_ = 0;
-  std::vector<Program> programs_;                       // by task
-  std::vector<int> numbers_;                            // by task: LoadedParts::Number
-  std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
+  std::vector<Program> programs_;  // by task
+  std::vector<int> numbers_;       // by task: LoadedParts::Number
 };
 
 absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
@@ -298,7 +297,6 @@ absl::Status PackageRunner::Loader::LoadPrograms() {
     numbers_.push_back(shares_ ? loaded_.Number(program) : static_cast<int>(i));
     programs_.push_back(std::move(program));
   }
-  modules_.resize(programs_.size());
   return absl::OkStatus();
 }
 
@@ -362,29 +360,24 @@ LoadedParts::Source PackageRunner::Loader::SourceOf(const Program& program, cons
 }
 
 absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
-  if (modules_[step.task] == nullptr) modules_[step.task] = loaded_.FindModule(numbers_[step.task]);
   absl::StatusOr<std::unique_ptr<Executable>> made =
-      Executable::Create(device_, programs_[step.task], modules_[step.task]);
+      Executable::Create(device_, programs_[step.task], loaded_.FindModule(numbers_[step.task]));
   if (!made.ok())
     return absl::Status(
         made.status().code(),
         absl::StrCat("loading the kernels of task '", manifest_.tasks[step.task].name, "': ", made.status().message()));
   Executable& executable = **made;
-  modules_[step.task] = executable.module();
   loaded_.KeepModule(numbers_[step.task], executable.module());
   RETURN_IF_ERROR(CheckStep(step));
   const LoadedParts::Source source = SourceOf(executable.program(), step);
-  std::vector<std::shared_ptr<DeviceBuffer>> prepared = loaded_.FindPrepared(source);
+  const std::vector<std::shared_ptr<DeviceBuffer>> prepared = loaded_.FindPrepared(source);
   const bool known = !prepared.empty();
-  for (size_t i = 0; i < prepared.size(); ++i)
-    if (prepared[i] != nullptr) executable.Share(static_cast<int>(i), prepared[i]);
+  executable.SharePrepared(prepared);
   RETURN_IF_ERROR(BindStep(executable, step, /*for_prologue=*/!known));
   RETURN_IF_ERROR(executable.AllocateRest(/*for_prologue=*/!known));
   if (!known) {
     RETURN_IF_ERROR(executable.RunPrologue());
-    prepared.resize(executable.program().buffers.size());
-    for (int buffer : executable.BuffersOf(BufferRole::kPrepared)) prepared[buffer] = executable.kept(buffer);
-    loaded_.KeepPrepared(source, prepared);
+    loaded_.KeepPrepared(source, executable.Prepared());
   }
   runner_.steps_.push_back(*std::move(made));
   return absl::OkStatus();
@@ -394,8 +387,7 @@ absl::Status PackageRunner::Loader::AddStepFrom(const PackageStep& step, const P
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> made, Executable::Create(device_, parts.program, parts.module));
   RETURN_IF_ERROR(CheckStep(step));
   RETURN_IF_ERROR(BindStep(*made, step, /*for_prologue=*/false));
-  for (size_t i = 0; i < parts.prepared.size(); ++i)
-    if (parts.prepared[i] != nullptr) made->Share(static_cast<int>(i), parts.prepared[i]);
+  made->SharePrepared(parts.prepared);
   RETURN_IF_ERROR(made->AllocateRest(/*for_prologue=*/false));
   runner_.steps_.push_back(std::move(made));
   return absl::OkStatus();
@@ -528,8 +520,7 @@ PlanParts PackageRunner::Parts() const {
     part.program = step->program();
     part.program.binary.clear();
     part.module = step->module();
-    part.prepared.resize(part.program.buffers.size());
-    for (int buffer : step->BuffersOf(BufferRole::kPrepared)) part.prepared[buffer] = step->kept(buffer);
+    part.prepared = step->Prepared();
   }
   parts.options = OptionsOf(*plan_);
   return parts;

@@ -84,6 +84,17 @@ void Executable::Share(int index, std::shared_ptr<DeviceBuffer> buffer) {
   kept_[index] = std::move(buffer);
 }
 
+std::vector<std::shared_ptr<DeviceBuffer>> Executable::Prepared() const {
+  std::vector<std::shared_ptr<DeviceBuffer>> prepared(buffers_.size());
+  for (int buffer : BuffersOf(BufferRole::kPrepared)) prepared[buffer] = kept_[buffer];
+  return prepared;
+}
+
+void Executable::SharePrepared(const std::vector<std::shared_ptr<DeviceBuffer>>& prepared) {
+  for (size_t i = 0; i < prepared.size(); ++i)
+    if (prepared[i] != nullptr) Share(static_cast<int>(i), prepared[i]);
+}
+
 std::vector<bool> Executable::Wanted(bool for_prologue) const {
   std::vector<bool> wanted(buffers_.size(), for_prologue);
   for (const Kernel& kernel : program_.kernels)

@@ -38,6 +38,11 @@ class Executable {
   DeviceBuffer* buffer(int index) const { return buffers_[index]; }
   // One that AllocateRest or Share gave it; null for others.
   const std::shared_ptr<DeviceBuffer>& kept(int index) const { return kept_[index]; }
+  // What RunPrologue made, by buffer; null for the others.
+  std::vector<std::shared_ptr<DeviceBuffer>> Prepared() const;
+  // Uses what another executable of the program prepared from the same constants, as Prepared gave it, in place of
+  // RunPrologue.
+  void SharePrepared(const std::vector<std::shared_ptr<DeviceBuffer>>& prepared);
   // Indices of the buffers with a role, in order.
   std::vector<int> BuffersOf(BufferRole role) const;
   // The buffer that stands for a placeholder or output of the task's dag; -1 if there is none.

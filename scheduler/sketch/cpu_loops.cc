@@ -94,15 +94,14 @@ void CpuLoops::AddOperand(const Source& source, const Access& access) {
   if (operand.quotients && operand.lanes == LaneAccess::kSame) operand.lanes = LaneAccess::kApart;
   double rows = 1;
   int64_t distance = 0, stride = 1;  // of the innermost dimension that moves in a pass, and of dimensions
-  // Bounds of stages that no kernel computes are those that another sketch has left there.
-  const std::vector<int64_t>* buffer = attached ? &source.bounds.stages[access.producer].buffer : nullptr;
   for (size_t d = operand.dims.size(); d-- > 0;) {
     const double count = CountOf(operand.dims[d], body_);
     if (count > 1 && d + 1 < operand.dims.size()) {
       if (distance == 0) distance = stride * static_cast<int64_t>(operand.bytes);
       rows *= count;
     }
-    stride *= buffer != nullptr ? (*buffer)[d] : static_cast<int64_t>(operand.dims[d].whole);
+    // Bounds of a stage that no kernel computes are left over from another sketch.
+    stride *= attached ? source.bounds.stages[access.producer].buffer[d] : static_cast<int64_t>(operand.dims[d].whole);
   }
   // Places that divisions make lie behind each other as a rule.
   const bool affine = std::all_of(operand.dims.begin(), operand.dims.end(), [](const Dim& dim) { return dim.affine; });

@@ -36,7 +36,7 @@ class FakeVersions : public NetworkVersions {
   double noise = 0;                                        // of a measurement, relative
   int announced = 0, prepared = 0, refused = 0, timed = 0;
 
-  absl::Status Announce(const Assembly&, const std::vector<Replacement>& replacements) override {
+  absl::Status Announce(const Assembly&, const std::vector<TaskRecord>& replacements) override {
     announced += static_cast<int>(replacements.size());
     return absl::OkStatus();
   }
