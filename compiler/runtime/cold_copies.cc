@@ -53,21 +53,35 @@ bool IsArgument(const std::vector<Launch>& launches, const DeviceBuffer* buffer)
 
 }  // namespace
 
-absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable) {
-  ColdCopies copies(executable);
+absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable, SpareBuffers* spare) {
+  ColdCopies copies(executable, spare);
   const int64_t wanted = CodeCopies(executable);
-  for (int64_t i = 1; i < wanted; ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Executable> copy, Executable::Create(executable.device(), executable.program()));
-    const std::vector<ProgramBuffer>& buffers = executable.program().buffers;
-    for (size_t b = 0; b < buffers.size(); ++b)
-      if (!IsFloatConstant(buffers[b])) copy->Bind(static_cast<int>(b), executable.buffer(static_cast<int>(b)));
-    RETURN_IF_ERROR(copy->AllocateRest());
-    for (size_t b = 0; b < buffers.size(); ++b)
-      if (IsFloatConstant(buffers[b]))
-        RETURN_IF_ERROR(copy->device().Fill(*copy->buffer(static_cast<int>(b)), kSmallNumber));
-    copies.others_.push_back(std::move(copy));
-  }
+  for (int64_t i = 1; i < wanted; ++i) RETURN_IF_ERROR(copies.Add(executable.program()));
   return copies;
+}
+
+ColdCopies::~ColdCopies() {
+  others_.clear();
+  if (spare_ == nullptr) return;
+  for (std::unique_ptr<DeviceBuffer>& buffer : constants_) spare_->small_numbers.Give(std::move(buffer));
+}
+
+absl::Status ColdCopies::Add(const Program& program) {
+  Device& device = first_->device();
+  SpareBuffers own(device, 0);
+  SpareBuffers& spare = spare_ != nullptr ? *spare_ : own;
+  ASSIGN_OR_RETURN(std::unique_ptr<Executable> copy, Executable::Create(device, program));
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    DeviceBuffer* buffer = first_->buffer(static_cast<int>(b));
+    if (IsFloatConstant(program.buffers[b])) {
+      ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> taken, spare.small_numbers.Take(program.buffers[b].bytes()));
+      buffer = taken.get();
+      constants_.push_back(std::move(taken));
+    }
+    copy->Bind(static_cast<int>(b), buffer);
+  }
+  others_.push_back(std::move(copy));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const std::vector<Launch>& before) {

@@ -13,21 +13,6 @@
 
 namespace diapason {
 
-// cuda: copies of code and constants that together are larger than the instruction caches and the L2 cache.
-class ColdCopies {
- public:
-  // `executable` outlives the copies. Errors: those of Device::Load and Allocate.
-  static absl::StatusOr<ColdCopies> Create(Executable& executable);
-
-  // One plan of so many runs, of each copy in turn, each behind the launches `before`.
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs, const std::vector<Launch>& before = {});
-
- private:
-  explicit ColdCopies(Executable& first) : first_(&first) {}
-  Executable* first_;
-  std::vector<std::unique_ptr<Executable>> others_;
-};
-
 // Buffers for programs that are timed, kept from one program to the next: taking 64 MiB of fresh memory and filling it
 // takes longer than the runs that tell most losers. To be cleared when a kernel may have written where it should not.
 struct SpareBuffers {
@@ -37,6 +22,29 @@ struct SpareBuffers {
 
   BufferPool small_numbers;  // that stand for constants
   BufferPool others;
+};
+
+// cuda: copies of code and constants that together are larger than the instruction caches and the L2 cache.
+class ColdCopies {
+ public:
+  // `executable` outlives the copies, and so does `spare`, where the memory of constants is from and goes back to;
+  // null: it is made for this. Errors: those of Device::Load and Allocate.
+  static absl::StatusOr<ColdCopies> Create(Executable& executable, SpareBuffers* spare = nullptr);
+  ColdCopies(ColdCopies&&) = default;
+  ColdCopies& operator=(ColdCopies&&) = delete;
+  ~ColdCopies();
+
+  // One plan of so many runs, of each copy in turn, each behind the launches `before`.
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs, const std::vector<Launch>& before = {});
+
+ private:
+  ColdCopies(Executable& first, SpareBuffers* spare) : first_(&first), spare_(spare) {}
+  absl::Status Add(const Program& program);
+
+  Executable* first_;
+  SpareBuffers* spare_;
+  std::vector<std::unique_ptr<DeviceBuffer>> constants_;  // of the copies
+  std::vector<std::unique_ptr<Executable>> others_;
 };
 
 // cpu: copies of a program's buffers, so that each run finds them as far from the processor as a run within a network

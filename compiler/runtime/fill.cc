@@ -1,7 +1,9 @@
 #include "compiler/runtime/fill.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "compiler/tensor/compare.h"
@@ -25,17 +27,64 @@ class Random {
   uint64_t state_;
 };
 
-// In [-1, 1), a multiple of 2^-23: exact in float32.
-float SignedUnit(uint64_t bits) { return static_cast<float>(static_cast<int32_t>(bits >> 40) - (1 << 23)) / (1 << 23); }
+// In [-2^23, 2^23): in units of 2^-23 a number in [-1, 1), exact in float32.
+int32_t SignedUnits(uint64_t bits) { return static_cast<int32_t>(bits >> 40) - (1 << 23); }
+float SignedUnit(uint64_t bits) { return static_cast<float>(SignedUnits(bits)) / (1 << 23); }
+
+// So many units of 2^-23 as a half, rounded to nearest: FloatToHalf for numbers that are all of one kind.
+uint16_t HalfOfUnits(uint32_t units) {
+  if (units < 1 << 9) return static_cast<uint16_t>(2 * units);  // subnormal
+  const int exponent = std::bit_width(units) - 1, shift = exponent - 10;
+  const uint32_t significand =
+      shift <= 0 ? units << -shift : (units + (1u << (shift - 1)) - 1 + (units >> shift & 1)) >> shift;
+  return static_cast<uint16_t>(((exponent - 8) << 10) + significand - (1 << 10));
+}
+
+uint16_t Bfloat16OfUnits(uint32_t units) {
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(units) / (1 << 23));
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 
 int64_t InRange(uint64_t bits, int64_t low, int64_t high) {
   const uint64_t width = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
   return static_cast<int64_t>(static_cast<uint64_t>(low) + (width == 0 ? bits : bits % width));
 }
 
-void FillNarrow(Array& array, float most, Random& random) {
-  for (int64_t i = 0, n = array.elements(); i < n; ++i)
-    array.as<uint16_t>()[i] = FloatToNarrow(array.dtype, std::min(SignedUnit(random.Next()), most));
+// What rounds to more than `most` becomes that.
+template <typename OfUnits>
+void FillNarrow(Array& array, float most, Random& random, OfUnits of_units) {
+  uint16_t* const to = array.as<uint16_t>();
+  const uint16_t largest = FloatToNarrow(array.dtype, most);
+  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
+    const int32_t units = SignedUnits(random.Next());
+    const uint16_t magnitude = of_units(static_cast<uint32_t>(std::abs(units)));
+    to[i] = units < 0 ? magnitude | 0x8000 : std::min(magnitude, largest);
+  }
+}
+
+double InRange(double drawn, const InputRange& range) {
+  const double magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);
+  return range.both_signs && drawn < 0 ? -magnitude : magnitude;
+}
+
+// Elements become what InRange makes of them.
+void MoveIntoRange(Array& array, const InputRange& range) {
+  const int64_t n = array.elements();
+  constexpr int64_t kNarrowNumbers = 1 << 16;
+  if (array.dtype == DType::kFloat32) {
+    float* const values = array.as<float>();
+    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(InRange(values[i], range));
+  } else if (IsNarrowFloat(array.dtype) && n > kNarrowNumbers) {
+    std::vector<uint16_t> moved(kNarrowNumbers);
+    for (int64_t bits = 0; bits < kNarrowNumbers; ++bits) {
+      const double drawn = NarrowToFloat(array.dtype, static_cast<uint16_t>(bits));
+      moved[bits] = FloatToNarrow(array.dtype, static_cast<float>(InRange(drawn, range)));
+    }
+    uint16_t* const values = array.as<uint16_t>();
+    for (int64_t i = 0; i < n; ++i) values[i] = moved[values[i]];
+  } else {
+    for (int64_t i = 0; i < n; ++i) array.set(i, InRange(array.at(i), range));
+  }
 }
 
 }  // namespace
@@ -49,8 +98,8 @@ void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_ma
       break;
     // The conversion rounds to nearest, so what lies within 2^-12 (bfloat16: 2^-9) of 1 would become 1: moved just
     // inside.
-    case DType::kFloat16: FillNarrow(array, 0.9995f, random); break;
-    case DType::kBfloat16: FillNarrow(array, 0.996f, random); break;
+    case DType::kFloat16: FillNarrow(array, 0.9995f, random, HalfOfUnits); break;
+    case DType::kBfloat16: FillNarrow(array, 0.996f, random, Bfloat16OfUnits); break;
     case DType::kFloat64:
       for (int64_t i = 0; i < n; ++i) array.as<double>()[i] = SignedUnit(random.Next());
       break;
@@ -73,11 +122,7 @@ Array RandomInput(const ComputeDag& dag, int stage_id, uint64_t seed) {
     return array;
   }
   FillRandom(array, own_seed);
-  const InputRange range = RangeOfInput(dag, stage_id);
-  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
-    const double drawn = array.at(i), magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);
-    array.set(i, range.both_signs && drawn < 0 ? -magnitude : magnitude);
-  }
+  MoveIntoRange(array, RangeOfInput(dag, stage_id));
   return array;
 }
 

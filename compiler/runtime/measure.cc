@@ -154,21 +154,57 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
   return timing;
 }
 
-// Seconds of one warm run of a plan, the least of up to three: the first runs of a kernel also load its code. A warm-up
-// that takes half of max_seconds stands for them all.
-absl::StatusOr<double> Estimate(Plan& plan, double max_seconds, bool has_run = false) {
+// Seconds of one warm run of a plan, the least of up to so many: the first runs of a kernel also load its code. A
+// warm-up that takes half of max_seconds stands for them all.
+absl::StatusOr<double> Estimate(Plan& plan, double max_seconds, bool has_run = false, int runs = 3) {
   const Stopwatch watch;
   if (!has_run) RETURN_IF_ERROR(plan.Run());
   if (watch.seconds() > max_seconds / 2) return watch.seconds();
   ASSIGN_OR_RETURN(double best, plan.Time(1));
-  for (int i = 0; i < 2 && best < kRaceSampleSeconds; ++i) {
+  for (int i = 1; i < runs && best < kRaceSampleSeconds; ++i) {
     ASSIGN_OR_RETURN(const double seconds, plan.Time(1));
     best = std::min(best, seconds);
   }
   return best;
 }
 
+// Of a plan of launches in front of runs.
+double OfOneLaunch(double seconds) { return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies); }
+
 }  // namespace
+
+absl::StatusOr<TimedLaunches> TimedLaunches::Create(Device& device, const std::vector<Launch>& launches,
+                                                    double max_seconds) {
+  TimedLaunches timed;
+  if (launches.empty()) return timed;
+  std::vector<Launch> all;
+  for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
+  ASSIGN_OR_RETURN(timed.plan_, device.MakePlan(std::move(all)));
+  ASSIGN_OR_RETURN(const double seconds, Estimate(*timed.plan_, max_seconds));
+  timed.seconds_ = timed.last_ = OfOneLaunch(seconds);
+  return timed;
+}
+
+absl::StatusOr<double> TimedLaunches::Now() {
+  ASSIGN_OR_RETURN(const double seconds, plan_->Time(1));
+  return OfOneLaunch(seconds);
+}
+
+absl::Status TimedLaunches::TimeAgain() {
+  if (plan_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double now, Now());
+  seconds_ = std::min(now, std::exchange(last_, now));
+  return absl::OkStatus();
+}
+
+absl::Status TimedLaunches::Correct(Timing& timing) {
+  if (plan_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(last_, Now());
+  const double too_much = std::max(0.0, seconds_ - last_);
+  for (double& sample : timing.samples) sample += too_much;
+  seconds_ -= too_much;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options) {
   const Stopwatch watch;
@@ -199,7 +235,7 @@ absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double s
   graph.runs =
       std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate + make_plan.extra, 1e-7)), 1, kMaxCopies);
   ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
-  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
+  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds, /*has_run=*/false, /*runs=*/1));
   graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
   return graph;
 }
@@ -224,41 +260,6 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
-// The launches in front of each run, whose time is subtracted. It is the least of several measurements: a disturbance
-// while they are timed would otherwise shorten the candidate's time.
-class Before {
- public:
-  static absl::StatusOr<Before> Create(Device& device, const std::vector<Launch>& launches, double max_seconds) {
-    Before before;
-    if (launches.empty()) return before;
-    std::vector<Launch> all;
-    for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
-    ASSIGN_OR_RETURN(before.plan_, device.MakePlan(std::move(all)));
-    ASSIGN_OR_RETURN(const double seconds, Estimate(*before.plan_, max_seconds));
-    before.seconds_ = OfOne(seconds);
-    return before;
-  }
-
-  // Seconds of the launches, one after the other in a plan of many; what starting it takes is left out.
-  double seconds() const { return seconds_; }
-
-  // Corrects samples from which seconds() were taken off, where the launches take less now.
-  absl::Status Correct(Timing& timing) {
-    if (plan_ == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const double now, plan_->Time(1));
-    const double too_much = std::max(0.0, seconds_ - OfOne(now));
-    for (double& sample : timing.samples) sample += too_much;
-    seconds_ -= too_much;
-    return absl::OkStatus();
-  }
-
- private:
-  static double OfOne(double seconds) { return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies); }
-
-  std::unique_ptr<Plan> plan_;
-  double seconds_ = 0;
-};
-
 // cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture
 // (some 15 ms). single: seconds of one run, the start of a graph included.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
@@ -280,11 +281,19 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
       if (timing.stopped_early) return timing;
     }
   }
-  ASSIGN_OR_RETURN(Before before, Before::Create(device, options.before, options.max_seconds));
-  maker.extra = before.seconds();
+  std::optional<TimedLaunches> own;
+  TimedLaunches* before = options.timed_before;
+  if (before != nullptr) {
+    RETURN_IF_ERROR(before->TimeAgain());
+  } else {
+    ASSIGN_OR_RETURN(own, TimedLaunches::Create(device, options.before, options.max_seconds));
+    before = &*own;
+  }
+  maker.extra = before->seconds();
   maker.make = [&](int64_t runs) { return executable.MakePlan(runs, options.before); };
   if (options.cold) {
-    ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
+    ASSIGN_OR_RETURN(ColdCopies copies, ColdCopies::Create(executable, options.spare_buffers));
+    cold.emplace(std::move(copies));
     maker.make = [&](int64_t runs) { return cold->MakePlan(runs, options.before); };
   }
   if (graph) {
@@ -294,7 +303,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
   }
   Measurer measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra);
   ASSIGN_OR_RETURN(Timing timing, measurer.Measure(graph->estimate, watch));
-  RETURN_IF_ERROR(before.Correct(timing));
+  RETURN_IF_ERROR(before->Correct(timing));
   return timing;
 }
 

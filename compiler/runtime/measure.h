@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/runtime/cold_copies.h"
@@ -9,6 +11,28 @@
 #include "compiler/runtime/outcome.h"
 
 namespace diapason {
+
+// Launches that come in front of runs while these are timed (TimingOptions::before), or others that take as long, in a
+// plan of many of them: their own time, that is taken off. It is the least of several measurements: a disturbance while
+// they are timed would otherwise shorten what comes behind them.
+class TimedLaunches {
+ public:
+  // The launches can be run for as long as this lives. No launches take no time.
+  static absl::StatusOr<TimedLaunches> Create(Device& device, const std::vector<Launch>& launches, double max_seconds);
+
+  // Seconds of the launches, one after the other in a plan of many; what starting it takes is left out.
+  double seconds() const { return seconds_; }
+  // Before runs are timed: what they take now, or took when they were timed last, if that is less.
+  absl::Status TimeAgain();
+  // Corrects samples from which seconds() were taken off, where the launches take less now.
+  absl::Status Correct(Timing& timing);
+
+ private:
+  absl::StatusOr<double> Now();
+
+  std::unique_ptr<Plan> plan_;
+  double seconds_ = 0, last_ = 0;
+};
 
 struct TimingOptions {
   int64_t number = 1;         // least runs of a sample; grown until the sample is min_repeat_ms long
@@ -34,12 +58,14 @@ struct TimingOptions {
   // cuda of the code and of constants of a megabyte or more, on cpu of all buffers. Without it the
   // times of tasks add up to less than the network takes.
   bool cold = true;
-  // cpu: where those copies are from, and go back to. Null: they are made for this measurement.
+  // Where those copies are from, and go back to (cuda: those of constants). Null: they are made for this measurement.
   SpareBuffers* spare_buffers = nullptr;
   // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes
   // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
   // apart, is taken off.
   std::vector<Launch> before;
+  // Their time, kept from program to program. Null: it is measured for this one.
+  TimedLaunches* timed_before = nullptr;
   // Measuring ends with the samples that there are (at least one) once it has taken this long. A kernel that hangs is
   // not stopped by this: the process that supervises has that deadline.
   double max_seconds = 10;

@@ -92,6 +92,28 @@ TEST_F(BuffersInTurnsTest, CopiesAreKeptForTheNextProgram) {
   }
 }
 
+// Copies for GPUs, which any device can have: their constants are kept too, and hold small numbers.
+TEST_F(BuffersInTurnsTest, ConstantsOfColdCopiesAreKept) {
+  constexpr int64_t kElements = 1 << 18;
+  Make(kElements);
+  for (const float before : {0.0115f, 5.0f}) {
+    {
+      ColdCopies copies = ColdCopies::Create(*executable_, &spare_).value();
+      const auto plan = copies.MakePlan(2).value();  // the program itself, then the first copy
+      ASSERT_TRUE(plan->Run().ok());
+      EXPECT_THAT(Out(kElements), Each(FloatNear(1 + before, 1e-3)));
+    }
+    std::vector<std::unique_ptr<DeviceBuffer>> taken;
+    for (int i = 0; i < 70; ++i) {
+      taken.push_back(spare_.small_numbers.Take(4 * kElements).value());
+      WriteFloats(*device_, *taken.back(), std::vector<float>(kElements, 5));
+    }
+    for (auto& buffer : taken) spare_.small_numbers.Give(std::move(buffer));
+  }
+  ASSERT_TRUE(executable_->MakePlan().value()->Run().ok());
+  EXPECT_THAT(Out(kElements), Each(3.0f)) << "the program has its own constants";
+}
+
 // What is small takes many turns: 4 MiB of activations.
 TEST_F(BuffersInTurnsTest, ActivationsTakeTurnsWithoutConstants) {
   constexpr int64_t kElements = 1 << 14;  // 64 KiB each

@@ -17,6 +17,7 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::SizeIs;
 
 // A device whose kernels take as long as they are told to, by a clock of its own: nothing runs.
@@ -328,6 +329,32 @@ TEST(Measure, ADisturbanceOfWhatComesBeforeMakesNoCandidateFast) {
   options.before[0].kernel.name = "before";
   EXPECT_THAT(Measure(state, options).value().samples, Each(DoubleNear(3e-6, 0.2e-6)));
   EXPECT_EQ(state.disturbed, 0);
+}
+
+// The time of what comes before is kept from program to program, and follows the device.
+TEST(Measure, WhatComesBeforeIsTimedOnceForManyPrograms) {
+  FakeState state{.kind = TargetKind::kCuda, .kernel_seconds = 3e-6, .start_seconds = 10e-6, .before_seconds = 7e-6};
+  FakeDevice device(state);
+  TimingOptions options = Options(1, 3, 20);
+  options.cold = false;
+  options.before.resize(1);
+  options.before[0].kernel.name = "before";
+  TimedLaunches timed = TimedLaunches::Create(device, options.before, 1).value();
+  EXPECT_NEAR(timed.seconds(), 7e-6, 0.1e-6);
+  const auto plans_of = [&](TimedLaunches* kept) {
+    options.timed_before = kept;
+    const int64_t made = state.plans_made;
+    EXPECT_THAT(Measure(state, options).value().samples, Each(DoubleNear(3e-6, 0.2e-6)));
+    return state.plans_made - made;
+  };
+  EXPECT_EQ(plans_of(&timed), plans_of(nullptr) - 1);
+  state.disturbed = 1;
+  EXPECT_THAT(plans_of(&timed), Gt(0)) << "the least of the last two times counts";
+  state.before_seconds = 8e-6;
+  timed = TimedLaunches::Create(device, options.before, 1).value();
+  plans_of(&timed);
+  EXPECT_NEAR(timed.seconds(), 8e-6, 0.1e-6);
+  EXPECT_EQ(TimedLaunches::Create(device, {}, 1).value().seconds(), 0);
 }
 
 TEST(Measure, AFaultIsPassedOn) {

@@ -203,6 +203,7 @@ bool CandidateRunner::Job::Load() {
     runner_.references_.ForgetOthers();
     runner_.pool_.Clear();
     runner_.spare_buffers_.Clear();
+    runner_.in_place_.Forget();
     executable = Prepare(job_.program());
   }
   if (!executable.ok()) return Fail(executable.status());
@@ -362,6 +363,9 @@ bool CandidateRunner::Job::Time() {
     absl::StatusOr<std::vector<Launch>> writers = (*in_place)->Rewrite(*executable_);
     if (!writers.ok()) return Fail(writers.status());
     options.before = *std::move(writers);
+    const absl::StatusOr<TimedLaunches*> timed = (*in_place)->TimedRewrite(*executable_, options.max_seconds);
+    if (!timed.ok() && !absl::IsResourceExhausted(timed.status())) return Fail(timed.status());
+    options.timed_before = timed.ok() ? *timed : nullptr;
   }
   absl::StatusOr<Timing> timing = MeasureExecutable(*executable_, options);
   if (!timing.ok()) return Fail(timing.status());

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,8 @@ constexpr int64_t kBlocks = 64, kThreads = 256;
 // Cycles of the device between the start of the program and the writes: some 10 us.
 constexpr int64_t kDelay = 20000;
 constexpr double kCompileSeconds = 60;
+// Of inputs of their own for launches that are timed.
+constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
 // Programs of milliseconds are compared less often.
 constexpr int kLeastReplays = 2;
 constexpr double kMostSeconds = 0.05;
@@ -171,17 +175,17 @@ absl::StatusOr<std::unique_ptr<InPlace>> InPlace::Create(Device& device, const S
   return made;
 }
 
-absl::StatusOr<DeviceBuffer*> InPlace::Numbers(const std::vector<int64_t>& numbers) {
-  const auto bytes = static_cast<int64_t>(numbers.size() * sizeof(int64_t));
+absl::StatusOr<DeviceBuffer*> InPlace::Numbers(const std::vector<int64_t>& values, Buffers& numbers) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, device_.Allocate(bytes));
-  RETURN_IF_ERROR(device_.CopyIn(*buffer, numbers.data(), bytes));
-  numbers_.push_back(std::move(buffer));
-  return numbers_.back().get();
+  RETURN_IF_ERROR(device_.CopyIn(*buffer, values.data(), bytes));
+  numbers.push_back(std::move(buffer));
+  return numbers.back().get();
 }
 
-absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64_t delay) {
-  std::vector<int64_t> numbers(1 + kNumbersOfSlot * kSlots, 0);
-  numbers[0] = delay;
+absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64_t delay, Buffers& numbers) {
+  std::vector<int64_t> values(1 + kNumbersOfSlot * kSlots, 0);
+  values[0] = delay;
   Launch launch{module_.get(), KernelNamed("write_buffers", target_.kind), {nullptr}, {}};
   for (size_t s = 0; s < kSlots; ++s) {
     launch.args.push_back(s < count && slots[s].from != nullptr ? slots[s].from : unused_.get());
@@ -191,24 +195,25 @@ absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64
     const int64_t bytes = fills ? slots[s].to->bytes() : std::min(slots[s].from->bytes(), slots[s].to->bytes()),
                   width = slots[s].width;
     const int64_t size = fills ? UnitOf(bytes, {4}, 1) : UnitOf(bytes, {16, 4}, 2);
-    int64_t* const slot = &numbers[1 + kNumbersOfSlot * s];
+    int64_t* const slot = &values[1 + kNumbersOfSlot * s];
     slot[0] = bytes / size;
     slot[1] = size;
     const int64_t element = std::max<int64_t>(1, width / size);
     slot[2] = slots[s].turned ? slot[0] / 2 / element * element : 0;
     slot[3] = fills ? 1 : 0;
   }
-  ASSIGN_OR_RETURN(launch.args[0], Numbers(numbers));
+  ASSIGN_OR_RETURN(launch.args[0], Numbers(values, numbers));
   // Its threads wait first. As an early kernel it has the same division of shared memory and L1 cache as the program's,
   // whose blocks can then run beside it (runtime/cuda/launches.h).
   launch.kernel.overlap = target_.kind == TargetKind::kCuda;
   return launch;
 }
 
-absl::StatusOr<std::vector<Launch>> InPlace::Write(const std::vector<Slot>& slots, int64_t delay, size_t last) {
+absl::StatusOr<std::vector<Launch>> InPlace::Write(const std::vector<Slot>& slots, int64_t delay, size_t last,
+                                                   Buffers& numbers) {
   std::vector<Launch> launches;
   for (size_t first = 0; first < slots.size(); first += kSlots) {
-    ASSIGN_OR_RETURN(Launch launch, WriteSome(&slots[first], std::min(kSlots, slots.size() - first), delay));
+    ASSIGN_OR_RETURN(Launch launch, WriteSome(&slots[first], std::min(kSlots, slots.size() - first), delay, numbers));
     launches.push_back(std::move(launch));
   }
   if (!launches.empty()) std::swap(launches[last], launches.back());
@@ -217,8 +222,17 @@ absl::StatusOr<std::vector<Launch>> InPlace::Write(const std::vector<Slot>& slot
 
 absl::StatusOr<Launch> InPlace::CompareBytes(DeviceBuffer& got, DeviceBuffer& expected, DeviceBuffer& found) {
   const int64_t size = UnitOf(expected.bytes(), {4}, 1);
-  ASSIGN_OR_RETURN(DeviceBuffer* const numbers, Numbers({expected.bytes() / size, size}));
+  ASSIGN_OR_RETURN(DeviceBuffer* const numbers, Numbers({expected.bytes() / size, size}, numbers_));
   return Launch{module_.get(), KernelNamed("compare_buffers", target_.kind), {numbers, &got, &expected, &found}, {}};
+}
+
+absl::StatusOr<std::vector<Launch>> InPlace::RewriteAll(const std::vector<Slot>& slots, Buffers& numbers) {
+  if (slots.empty()) return std::vector<Launch>{};
+  ASSIGN_OR_RETURN(std::vector<Launch> launches,
+                   Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots, numbers));
+  if (target_.kind == TargetKind::kCuda)
+    for (Launch& launch : launches) launch.kernel.grid[0] = std::max<int64_t>(1, device_.facts().num_cores);
+  return launches;
 }
 
 absl::StatusOr<std::vector<Launch>> InPlace::Rewrite(const Executable& executable) {
@@ -226,11 +240,28 @@ absl::StatusOr<std::vector<Launch>> InPlace::Rewrite(const Executable& executabl
   std::vector<Slot> slots;
   for (int input : executable.BuffersOf(BufferRole::kInput))
     slots.push_back({executable.buffer(input), executable.buffer(input)});
-  if (slots.empty()) return std::vector<Launch>{};
-  ASSIGN_OR_RETURN(std::vector<Launch> launches, Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots));
-  if (target_.kind == TargetKind::kCuda)
-    for (Launch& launch : launches) launch.kernel.grid[0] = std::max<int64_t>(1, device_.facts().num_cores);
-  return launches;
+  return RewriteAll(slots, numbers_);
+}
+
+absl::StatusOr<TimedLaunches*> InPlace::TimedRewrite(const Executable& executable, double max_seconds) {
+  std::vector<int64_t> sizes;
+  for (int input : executable.BuffersOf(BufferRole::kInput)) sizes.push_back(executable.buffer(input)->bytes());
+  if (std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) > kMostKeptBytes) return nullptr;
+  if (kept_ != nullptr && kept_->sizes == sizes) return &*kept_->timed;
+  kept_.reset();
+  auto kept = std::make_unique<Kept>();
+  std::vector<Slot> slots;
+  for (int64_t bytes : sizes) {
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, device_.Allocate(bytes));
+    RETURN_IF_ERROR(device_.Fill(*buffer, 0));
+    slots.push_back({buffer.get(), buffer.get()});
+    kept->inputs.push_back(std::move(buffer));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Launch> launches, RewriteAll(slots, kept->numbers));
+  ASSIGN_OR_RETURN(kept->timed, TimedLaunches::Create(device_, launches, max_seconds));
+  kept->sizes = std::move(sizes);
+  kept_ = std::move(kept);
+  return &*kept_->timed;
 }
 
 // One comparison: inputs as they are (set 0) and turned (set 1), and what the program makes of both.
@@ -286,7 +317,8 @@ std::vector<InPlace::Slot> InPlace::Comparison::Slots(int set) const {
 }
 
 absl::Status InPlace::Comparison::Expect(int set) {
-  ASSIGN_OR_RETURN(std::vector<Launch> launches, in_place_.Write(Slots(set), /*delay=*/0, /*last=*/0));
+  ASSIGN_OR_RETURN(std::vector<Launch> launches,
+                   in_place_.Write(Slots(set), /*delay=*/0, /*last=*/0, in_place_.numbers_));
   for (Launch& launch : executable_.Launches()) {
     launch.kernel.overlap = false;
     launches.push_back(std::move(launch));
@@ -308,7 +340,7 @@ absl::StatusOr<std::unique_ptr<Plan>> InPlace::Comparison::MakePlan() {
   const size_t writers = (Slots(0).size() + kSlots - 1) / kSlots;
   for (size_t last = 0; last < writers; ++last) {
     for (int set = kSets; set-- > 0;) {
-      ASSIGN_OR_RETURN(std::vector<Launch> launches, in_place_.Write(Slots(set), kDelay, last));
+      ASSIGN_OR_RETURN(std::vector<Launch> launches, in_place_.Write(Slots(set), kDelay, last, in_place_.numbers_));
       for (Launch& launch : executable_.Launches()) launches.push_back(std::move(launch));
       for (const auto& [output, expected] : expected_[set]) {
         ASSIGN_OR_RETURN(Launch compare,

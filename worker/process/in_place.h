@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/runtime/executable.h"
+#include "compiler/runtime/measure.h"
 
 namespace diapason {
 
@@ -32,6 +34,11 @@ class InPlace {
   // start early, let the next kernel start early, and have a block for each multiprocessor. They refer to memory of
   // this object until the next call. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
+  // What such launches take, from memory of its own, which is kept while inputs have these sizes. Null if that would be
+  // too much memory. Lives until the next call, or Forget.
+  absl::StatusOr<TimedLaunches*> TimedRewrite(const Executable& executable, double max_seconds);
+  // Gives up the memory that is kept.
+  void Forget() { kept_.reset(); }
 
   // Compares the program's outputs with those that it has when each of its kernels starts after the one before has
   // ended, bit for bit, in one plan that is run `replays` times (fewer of one that takes milliseconds). Each run in the
@@ -52,17 +59,29 @@ class InPlace {
   class Comparison;
 
   InPlace(Device& device, Target target) : device_(device), target_(std::move(target)) {}
-  // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last.
-  absl::StatusOr<std::vector<Launch>> Write(const std::vector<Slot>& slots, int64_t delay, size_t last);
-  absl::StatusOr<Launch> WriteSome(const Slot* slots, size_t count, int64_t delay);
+  using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
+  // Launches for inputs of some sizes, and their time.
+  struct Kept {
+    std::vector<int64_t> sizes;
+    Buffers inputs, numbers;
+    std::optional<TimedLaunches> timed;
+  };
+
+  // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last. What
+  // they read is put into `numbers`, as of the others.
+  absl::StatusOr<std::vector<Launch>> Write(const std::vector<Slot>& slots, int64_t delay, size_t last,
+                                            Buffers& numbers);
+  absl::StatusOr<Launch> WriteSome(const Slot* slots, size_t count, int64_t delay, Buffers& numbers);
+  absl::StatusOr<std::vector<Launch>> RewriteAll(const std::vector<Slot>& slots, Buffers& numbers);
   absl::StatusOr<Launch> CompareBytes(DeviceBuffer& got, DeviceBuffer& expected, DeviceBuffer& found);
-  absl::StatusOr<DeviceBuffer*> Numbers(const std::vector<int64_t>& numbers);
+  absl::StatusOr<DeviceBuffer*> Numbers(const std::vector<int64_t>& values, Buffers& numbers);
 
   Device& device_;
   const Target target_;
   std::unique_ptr<Module> module_;
-  std::unique_ptr<DeviceBuffer> unused_;                // stands for slots that are not used
-  std::vector<std::unique_ptr<DeviceBuffer>> numbers_;  // of the launches that were made since the last call
+  std::unique_ptr<DeviceBuffer> unused_;  // stands for slots that are not used
+  Buffers numbers_;                       // of the launches that were made since the last call
+  std::unique_ptr<Kept> kept_;
 };
 
 // An InPlace that is made for the first program that needs it, since that takes a compiler.
@@ -73,6 +92,10 @@ class LazyInPlace {
 
   // Errors: Unavailable without a compiler, and those of InPlace::Create.
   absl::StatusOr<InPlace*> Get();
+  // Gives up the memory that the one that was made keeps.
+  void Forget() {
+    if (made_ != nullptr) made_->Forget();
+  }
 
  private:
   Device& device_;

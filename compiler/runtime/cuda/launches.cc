@@ -15,6 +15,11 @@ namespace {
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
 
+bool IsSameKernel(const Kernel& a, const Kernel& b) {
+  return a.library == nullptr && b.library == nullptr && a.name == b.name && a.overlap == b.overlap &&
+         std::equal(std::begin(a.grid), std::end(a.grid), std::begin(b.grid));
+}
+
 }  // namespace
 
 absl::StatusOr<PreparedLaunch> CudaLaunchPreparer::Prepare(const Launch& launch) {
@@ -111,7 +116,14 @@ absl::Status CudaLaunchPreparer::Allow(const std::vector<PreparedLaunch>& launch
 absl::StatusOr<std::vector<PreparedLaunch>> CudaLaunchPreparer::PrepareAll(const std::vector<Launch>& launches) {
   std::vector<PreparedLaunch> all;
   all.reserve(launches.size());
+  // What is repeated is prepared once: a plan that is timed has each launch many times.
+  std::map<std::pair<const Module*, std::vector<DeviceBuffer*>>, size_t> first;
   for (const Launch& launch : launches) {
+    const auto [known, is_new] = first.try_emplace({launch.module, launch.args}, all.size());
+    if (!is_new && IsSameKernel(all[known->second].kernel, launch.kernel)) {
+      all.push_back(all[known->second]);
+      continue;
+    }
     ASSIGN_OR_RETURN(PreparedLaunch prepared, Prepare(launch));
     all.push_back(std::move(prepared));
   }

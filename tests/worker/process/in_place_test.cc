@@ -265,6 +265,26 @@ TEST_F(InPlaceTest, RewritingLeavesInputsAsTheyAre) {
   EXPECT_EQ(Contents(1), second);
 }
 
+TEST_F(InPlaceTest, RewritingIsTimedOnceForInputsOfTheSameSizes) {
+  const std::string body = "for (int i = 0; i < 1000; ++i) b2[i] = b0[i] + b1[0];";
+  Prepare(HastyProgram({{kIn, 1000}, {kIn, 7}, {kOut, 1000}}, body), false);
+  TimedLaunches* const timed = in_place_->TimedRewrite(*executable_, 1).value();
+  ASSERT_NE(timed, nullptr);
+  EXPECT_GT(timed->seconds(), 0);
+  const std::vector<double> first = Contents(0);
+  EXPECT_EQ(in_place_->Compare(*executable_, 4).value(), "");
+  EXPECT_EQ(in_place_->TimedRewrite(*executable_, 1).value(), timed) << "a comparison leaves it";
+  ASSERT_TRUE(timed->TimeAgain().ok());
+  EXPECT_EQ(Contents(0), first);
+  // Inputs of a size that nobody wants a copy of.
+  auto large = Executable::Create(*device_, HastyProgram({{kIn, 20 << 20}, {kOut, 1}}, "")).value();
+  ASSERT_TRUE(large->AllocateRest().ok());
+  EXPECT_EQ(in_place_->TimedRewrite(*large, 1).value(), nullptr);
+  EXPECT_EQ(in_place_->TimedRewrite(*executable_, 1).value(), timed);
+  in_place_->Forget();
+  EXPECT_NE(in_place_->TimedRewrite(*executable_, 1).value(), nullptr);
+}
+
 // On a GPU the launches that are timed with a program are as those of a network: they start early, on all
 // multiprocessors.
 TEST_F(InPlaceTest, RewritingStandsInForAKernelOfANetwork) {

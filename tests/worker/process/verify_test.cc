@@ -81,6 +81,39 @@ TEST(VerifyTest, IntegersWithoutARangeTakeValuesThatTellKernelsApart) {
   EXPECT_GT(range(bias).second, 900);
 }
 
+// Numbers of 16 bits in large tensors are made in another way than in small ones.
+TEST(VerifyTest, LargeInputsBeginAsSmallOnes) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    constexpr int64_t kSmall = 1000, kLarge = 100'000;
+    Array small(dtype, {kSmall}), large(dtype, {kLarge});
+    FillRandom(small, 5);
+    FillRandom(large, 5);
+    const auto begins_so = [](const Array& a, const Array& b) {
+      return std::equal(b.data.begin(), b.data.end(), a.data.begin());
+    };
+    EXPECT_TRUE(begins_so(large, small));
+    EXPECT_TRUE(begins_so(RandomInput(Matmul(kLarge / 10, 4, 10, dtype), 0, 3),
+                          RandomInput(Matmul(kSmall / 10, 4, 10, dtype), 0, 3)))
+        << NameOf(dtype);
+  }
+}
+
+// A half is the nearest one to the number that is drawn, of which float32 has all digits.
+TEST(VerifyTest, NumbersOf16BitsAreRoundedToNearest) {
+  constexpr int64_t kElements = 200'000;
+  Array exact(DType::kFloat32, {kElements});
+  FillRandom(exact, 9);
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Array narrow(dtype, {kElements});
+    FillRandom(narrow, 9);
+    const float most = dtype == DType::kFloat16 ? 0.9995f : 0.996f;
+    int64_t different = 0;
+    for (int64_t i = 0; i < kElements; ++i)
+      different += narrow.as<uint16_t>()[i] != FloatToNarrow(dtype, std::min(exact.as<float>()[i], most));
+    EXPECT_EQ(different, 0) << NameOf(dtype);
+  }
+}
+
 // No term of a sum is negligible, and half of them are negative.
 TEST(VerifyTest, InputsStayAwayFromZero) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
