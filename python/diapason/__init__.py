@@ -11,8 +11,8 @@ See docs/python.md.
 """
 
 from ._runtime import version as __version__
-from .compiler import (BuildReport, BuiltPlan, BuiltTask, FusionChoice, ModelInput, NetworkCheck, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
-                       tasks)
+from .compiler import (BuildReport, BuiltPlan, BuiltTask, FusionChoice, ModelInput, NetworkCheck, Padding, PlanTasks, RefinedRecords, Task, TaskList, WrongRecord,
+                       build, tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
 from .explanation import Explanation, Failure, Measurement, Share, explain
 from .fallbacks import Fallback, explain_fallbacks
@@ -52,6 +52,7 @@ __all__ = [
     "Port",
     "Progress",
     "Record",
+    "RefinedRecords",
     "ResourceExhaustedError",
     "Service",
     "Share",

@@ -187,6 +187,25 @@ class FusionChoice:
 
 
 @dataclass(frozen=True)
+class RefinedRecords:
+    """Records and fusion alternatives that were chosen by the latency of the whole network (``refine``).
+
+    Attributes:
+        compared: networks that were tried.
+        replaced: tasks that use another record than the one that is fastest alone.
+        regrouped: choice points that use another fusion alternative than the one that is fastest by the times of its tasks.
+        ratio: latency with these, relative to that by the times of the tasks alone.
+        ended_early: the time was up before everything was tried.
+    """
+
+    compared: int
+    replaced: int
+    regrouped: int
+    ratio: float
+    ended_early: bool
+
+
+@dataclass(frozen=True)
 class BuiltPlan:
     """One plan of a package.
 
@@ -196,6 +215,7 @@ class BuiltPlan:
         task_count, fallback_count, shipped_count: different tasks, how many of these have the fallback schedule, and how many a record that comes with Diapason.
         tasks_us, estimated_us, latency_us: the sum of the tasks' times, the estimated latency of the network, and the measured one; None: not known.
         check: None: there was none.
+        refined: what was chosen by the latency of the whole network.
     """
 
     sizes: dict[str, int]
@@ -208,6 +228,7 @@ class BuiltPlan:
     estimated_us: float | None
     latency_us: float | None
     check: NetworkCheck | None
+    refined: RefinedRecords
     padding: dict[str, Padding]
 
     def __repr__(self) -> str:
@@ -217,7 +238,8 @@ class BuiltPlan:
         check = "not checked" if self.check is None else "check ok" if self.check.ok else "check not ok"
         return [count(self.task_count, "task") + (f" ({self.fallback_count} with the fallback schedule)" if self.fallback_count else ""),
                 "" if self.estimated_us is None else f"estimated latency {duration(self.estimated_us)}",
-                "" if self.latency_us is None else f"measured {duration(self.latency_us)}", check]
+                "" if self.latency_us is None else f"measured {duration(self.latency_us)}", check,
+                f"{self.refined.ratio:.3g} of the latency by records that are fastest alone" if self.refined.replaced + self.refined.regrouped else ""]
 
 
 @dataclass(frozen=True)
@@ -246,7 +268,8 @@ def _check(check: dict[str, Any]) -> NetworkCheck:
 
 def _plan(plan: dict[str, Any]) -> BuiltPlan:
     return BuiltPlan(**{**plan, "tasks": [BuiltTask(**task) for task in plan["tasks"]], "fusion_choices": [FusionChoice(**one) for one in plan["fusion_choices"]],
-                        "check": None if plan["check"] is None else _check(plan["check"]), "padding": _padding(plan["padding"])})
+                        "check": None if plan["check"] is None else _check(plan["check"]), "refined": RefinedRecords(**plan["refined"]),
+                        "padding": _padding(plan["padding"])})
 
 
 def tasks(model: Any, target: str = "cpu", **options: Unpack[ModelOptions]) -> TaskList:

@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-from .compiler import BuildReport, BuiltPlan, BuiltTask, FusionChoice, NetworkCheck, Padding, WrongRecord
+from .compiler import BuildReport, BuiltPlan, BuiltTask, FusionChoice, NetworkCheck, Padding, RefinedRecords, WrongRecord
 from .errors import _make_error
 from .model import ModelOptions, _library, _model, _warn
 from .readable import count, duration, seconds_text, shown
@@ -230,7 +230,7 @@ def _built_plan(document: dict[str, Any]) -> BuiltPlan:
         shipped_count=len({task.id for task in tasks if task.record_source == "shipped"}),
         fusion_choices=[FusionChoice(**one) for one in document["fusion_choices"]], tasks_us=document["tasks_us"], estimated_us=document["estimated_us"],
         latency_us=document["latency_us"], check=_network_check(document["check"], sizes) if "check" in document else None,
-        padding={symbol: Padding(**one) for symbol, one in document.get("padding", {}).items()})
+        refined=RefinedRecords(**document["refined"]), padding={symbol: Padding(**one) for symbol, one in document.get("padding", {}).items()})
 
 
 def _network_check(document: dict[str, Any], sizes: dict[str, int]) -> NetworkCheck:

@@ -112,13 +112,18 @@ nb::dict ToPython(const api::FusionChoice& choice) {
   return Dict("choice_point", choice.choice_point, "alternative", choice.alternative);
 }
 
+nb::dict ToPython(const api::RefinedRecords& refined) {
+  return Dict("compared", refined.compared, "replaced", refined.replaced, "regrouped", refined.regrouped, "ratio",
+              refined.ratio, "ended_early", refined.ended_early);
+}
+
 nb::dict ToPython(const api::BuiltPlan& plan) {
   nb::object check = nb::none();
   if (plan.check.has_value()) check = ToPython(*plan.check);
   return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "fallback_count",
               plan.fallback_count, "shipped_count", plan.shipped_count, "fusion_choices", ListOf(plan.fusion_choices),
               "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "latency_us", plan.latency_us, "check",
-              check, "padding", PaddingOf(plan.padding));
+              check, "refined", ToPython(plan.refined), "padding", PaddingOf(plan.padding));
 }
 
 nb::dict ToPython(const api::BuildReport& report) {
