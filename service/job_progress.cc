@@ -27,6 +27,15 @@ void FillTask(const TaskReport& report, double flops, v1::TaskProgress& task) {
 
 }  // namespace
 
+void EstimateAsMeasured(double latency_us, v1::JobProgress& progress) {
+  if (!(progress.estimated_us() > 0)) return;
+  const double correction = latency_us / progress.estimated_us();
+  progress.set_estimated_us(latency_us);
+  if (progress.has_estimated_fallback_us())
+    progress.set_estimated_fallback_us(progress.estimated_fallback_us() * correction);
+  progress.set_expected_us(progress.expected_us() * correction);
+}
+
 void JobListener::OnRound(int task, int, const TuneReport& report) {
   current_task_ = task + 1;
   OnTick(report);

@@ -14,6 +14,9 @@ namespace v1 {
 class JobProgress;
 }
 
+// What the network took at the end is the best estimate of it, and corrects those of other schedules.
+void EstimateAsMeasured(double latency_us, v1::JobProgress& progress);
+
 // Listens to a tuner and hands out the state of its job, at most five times a second and whenever something ends.
 class JobListener : public ProgressListener {
  public:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "service/job_progress.h"
 #include "worker/rpc/log.h"
 
 namespace diapason {
@@ -301,7 +302,9 @@ void JobTable::SetProgress(Entry& entry, const v1::JobProgress& progress) {
 
 void JobTable::SetNetworkCheck(Entry& entry, v1::NetworkCheckOutcome outcome) {
   MutexLock lock(mutex_);
-  *entry.job_.mutable_progress()->mutable_network_check() = std::move(outcome);
+  v1::JobProgress& progress = *entry.job_.mutable_progress();
+  if (outcome.latency_us() > 0) EstimateAsMeasured(outcome.latency_us(), progress);
+  *progress.mutable_network_check() = std::move(outcome);
   Changed(entry);
 }
 

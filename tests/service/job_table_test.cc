@@ -123,6 +123,34 @@ TEST_F(JobTableTest, TheNextServiceKnowsHowOftenPreparationEndedOne) {
   EXPECT_EQ(Get(table, 1).preparations(), 3u);
 }
 
+TEST_F(JobTableTest, TheEstimateIsWhatTheNetworkTookInItsCheck) {
+  JobTable table(limits_);
+  Open(table);
+  for (const double latency_us : {0.0, 150.0}) {  // 0: not measured
+    const int64_t id = Add(table, std::to_string(latency_us));
+    EXPECT_TRUE(table.RunNext([&](JobTable::Entry& entry, const v1::Job&) {
+      v1::JobProgress progress;
+      progress.set_measured(1);
+      progress.set_estimated_us(100);
+      progress.set_estimated_fallback_us(300);
+      progress.set_expected_us(90);
+      table.SetProgress(entry, progress);
+      v1::NetworkCheckOutcome outcome;
+      outcome.set_right(true);
+      outcome.set_latency_us(latency_us);
+      table.SetNetworkCheck(entry, outcome);
+      table.End(entry, "enough trials");
+    }));
+    table.Join();
+    const v1::JobProgress progress = Get(table, id).progress();
+    const double correction = latency_us > 0 ? latency_us / 100 : 1;
+    EXPECT_DOUBLE_EQ(progress.estimated_us(), 100 * correction);
+    EXPECT_DOUBLE_EQ(progress.estimated_fallback_us(), 300 * correction);
+    EXPECT_DOUBLE_EQ(progress.expected_us(), 90 * correction);
+    EXPECT_TRUE(progress.network_check().right());
+  }
+}
+
 TEST_F(JobTableTest, NobodyWaitsForOneThatStops) {
   JobTable table(limits_);
   Open(table);
