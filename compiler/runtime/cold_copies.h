@@ -28,7 +28,7 @@ struct SpareBuffers {
 class ColdCopies {
  public:
   // `executable` outlives the copies, and so does `spare`, where the memory of constants is from and goes back to;
-  // null: it is made for this. Errors: those of Device::Load and Allocate.
+  // null: it is made for this. The copies outlive their plans. Errors: those of Device::Load and Allocate.
   static absl::StatusOr<ColdCopies> Create(Executable& executable, SpareBuffers* spare = nullptr);
   ColdCopies(ColdCopies&&) = default;
   ColdCopies& operator=(ColdCopies&&) = delete;

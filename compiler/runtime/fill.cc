@@ -31,7 +31,7 @@ class Random {
 int32_t SignedUnits(uint64_t bits) { return static_cast<int32_t>(bits >> 40) - (1 << 23); }
 float SignedUnit(uint64_t bits) { return static_cast<float>(SignedUnits(bits)) / (1 << 23); }
 
-// So many units of 2^-23 as a half, rounded to nearest: FloatToHalf for numbers that are all of one kind.
+// So many units of 2^-23, at most 2^23 of them, as a half, rounded to nearest.
 uint16_t HalfOfUnits(uint32_t units) {
   if (units < 1 << 9) return static_cast<uint16_t>(2 * units);  // subnormal
   const int exponent = std::bit_width(units) - 1, shift = exponent - 10;
@@ -62,28 +62,28 @@ void FillNarrow(Array& array, float most, Random& random, OfUnits of_units) {
   }
 }
 
-double InRange(double drawn, const InputRange& range) {
+double MovedIntoRange(double drawn, const InputRange& range) {
   const double magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);
   return range.both_signs && drawn < 0 ? -magnitude : magnitude;
 }
 
-// Elements become what InRange makes of them.
+// Elements become what MovedIntoRange makes of them.
 void MoveIntoRange(Array& array, const InputRange& range) {
   const int64_t n = array.elements();
   constexpr int64_t kNarrowNumbers = 1 << 16;
   if (array.dtype == DType::kFloat32) {
     float* const values = array.as<float>();
-    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(InRange(values[i], range));
+    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(MovedIntoRange(values[i], range));
   } else if (IsNarrowFloat(array.dtype) && n > kNarrowNumbers) {
     std::vector<uint16_t> moved(kNarrowNumbers);
     for (int64_t bits = 0; bits < kNarrowNumbers; ++bits) {
       const double drawn = NarrowToFloat(array.dtype, static_cast<uint16_t>(bits));
-      moved[bits] = FloatToNarrow(array.dtype, static_cast<float>(InRange(drawn, range)));
+      moved[bits] = FloatToNarrow(array.dtype, static_cast<float>(MovedIntoRange(drawn, range)));
     }
     uint16_t* const values = array.as<uint16_t>();
     for (int64_t i = 0; i < n; ++i) values[i] = moved[values[i]];
   } else {
-    for (int64_t i = 0; i < n; ++i) array.set(i, InRange(array.at(i), range));
+    for (int64_t i = 0; i < n; ++i) array.set(i, MovedIntoRange(array.at(i), range));
   }
 }
 

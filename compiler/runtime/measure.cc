@@ -181,7 +181,7 @@ absl::StatusOr<TimedLaunches> TimedLaunches::Create(Device& device, const std::v
   for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
   ASSIGN_OR_RETURN(timed.plan_, device.MakePlan(std::move(all)));
   ASSIGN_OR_RETURN(const double seconds, Estimate(*timed.plan_, max_seconds));
-  timed.seconds_ = timed.last_ = OfOneLaunch(seconds);
+  timed.seconds_ = OfOneLaunch(seconds);
   return timed;
 }
 
@@ -192,15 +192,16 @@ absl::StatusOr<double> TimedLaunches::Now() {
 
 absl::Status TimedLaunches::TimeAgain() {
   if (plan_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const double now, Now());
-  seconds_ = std::min(now, std::exchange(last_, now));
+  ASSIGN_OR_RETURN(const double first, Now());
+  ASSIGN_OR_RETURN(const double second, Now());
+  seconds_ = std::min(first, second);
   return absl::OkStatus();
 }
 
 absl::Status TimedLaunches::Correct(Timing& timing) {
   if (plan_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(last_, Now());
-  const double too_much = std::max(0.0, seconds_ - last_);
+  ASSIGN_OR_RETURN(const double now, Now());
+  const double too_much = std::max(0.0, seconds_ - now);
   for (double& sample : timing.samples) sample += too_much;
   seconds_ -= too_much;
   return absl::OkStatus();
@@ -228,14 +229,17 @@ struct GraphOfRuns {
   double estimate = 0;  // seconds of one run, without what is in front of it
 };
 
-// Runs that take `seconds` together, by an estimate.
+// A disturbed run of a graph whose estimate decides alone must not: so many are timed. Of one that is sampled anyway.
+constexpr int kDecidingRuns = 3, kSampledRuns = 2;
+
+// Runs that take `seconds` together, by an estimate; that of the graph is the least of so many.
 absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double estimate,
-                                            double max_seconds) {
+                                            double max_seconds, int timed_runs) {
   GraphOfRuns graph;
   graph.runs =
       std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate + make_plan.extra, 1e-7)), 1, kMaxCopies);
   ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
-  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds, /*has_run=*/false, /*runs=*/1));
+  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds, /*has_run=*/false, timed_runs));
   graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
   return graph;
 }
@@ -248,7 +252,7 @@ absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double s
   ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
   graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
   if (seconds <= 2 * (graph.estimate + make_plan.extra) * static_cast<double>(graph.runs)) return graph;
-  return MakeGraphOfRuns(make_plan, seconds, graph.estimate, max_seconds);
+  return MakeGraphOfRuns(make_plan, seconds, graph.estimate, max_seconds, kSampledRuns);
 }
 
 Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
@@ -270,7 +274,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
   std::optional<GraphOfRuns> graph;
   if (options.race_seconds > 0) {
     const double least = std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns);
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, least, options.max_seconds));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, least, options.max_seconds, kDecidingRuns));
     const double start = kGraphStart / static_cast<double>(graph->runs);
     if (graph->estimate > kFewRunsFactor * options.race_seconds + start)
       return Lost(graph->estimate, graph->runs, watch);
@@ -282,7 +286,10 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
     }
   }
   std::optional<TimedLaunches> own;
-  TimedLaunches* before = options.timed_before;
+  TimedLaunches* before = nullptr;
+  if (options.timed_before != nullptr) {
+    ASSIGN_OR_RETURN(before, options.timed_before());
+  }
   if (before != nullptr) {
     RETURN_IF_ERROR(before->TimeAgain());
   } else {
@@ -297,7 +304,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
     maker.make = [&](int64_t runs) { return cold->MakePlan(runs, options.before); };
   }
   if (graph) {
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, graph->estimate, options.max_seconds));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, graph->estimate, options.max_seconds, kSampledRuns));
   } else {
     ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, options.max_seconds));
   }

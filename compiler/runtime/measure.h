@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,7 +23,7 @@ class TimedLaunches {
 
   // Seconds of the launches, one after the other in a plan of many; what starting it takes is left out.
   double seconds() const { return seconds_; }
-  // Before runs are timed: what they take now, or took when they were timed last, if that is less.
+  // What they take now, before runs are timed: the least of two times.
   absl::Status TimeAgain();
   // Corrects samples from which seconds() were taken off, where the launches take less now.
   absl::Status Correct(Timing& timing);
@@ -31,7 +32,7 @@ class TimedLaunches {
   absl::StatusOr<double> Now();
 
   std::unique_ptr<Plan> plan_;
-  double seconds_ = 0, last_ = 0;
+  double seconds_ = 0;
 };
 
 struct TimingOptions {
@@ -64,8 +65,9 @@ struct TimingOptions {
   // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
   // apart, is taken off.
   std::vector<Launch> before;
-  // Their time, kept from program to program. Null: it is measured for this one.
-  TimedLaunches* timed_before = nullptr;
+  // Launches of the same device that take as long as `before`, asked for once they are needed, timed again and
+  // corrected; kept from program to program. Null, or if it gives null: `before` is timed for this program.
+  std::function<absl::StatusOr<TimedLaunches*>()> timed_before;
   // Measuring ends with the samples that there are (at least one) once it has taken this long. A kernel that hangs is
   // not stopped by this: the process that supervises has that deadline.
   double max_seconds = 10;

@@ -239,7 +239,7 @@ class BuiltPlan:
         return [count(self.task_count, "task") + (f" ({self.fallback_count} with the fallback schedule)" if self.fallback_count else ""),
                 "" if self.estimated_us is None else f"estimated latency {duration(self.estimated_us)}",
                 "" if self.latency_us is None else f"measured {duration(self.latency_us)}", check,
-                f"{self.refined.ratio:.3g} of the latency by records that are fastest alone" if self.refined.replaced + self.refined.regrouped else ""]
+                f"{self.refined.ratio:.3g} of the latency before it was compared in the network" if self.refined.replaced + self.refined.regrouped else ""]
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ class CandidateRunner {
  private:
   class Job;
 
+  // Where memory is short: what is there for other candidates.
+  void FreeWhatIsKept();
+
   Device& device_;
   LazyInPlace in_place_;
   BufferPool pool_;

@@ -32,12 +32,12 @@ class InPlace {
 
   // Launches that write each input of the executable with what it holds, for timing. Like the kernels of a network they
   // start early, let the next kernel start early, and have a block for each multiprocessor. They refer to memory of
-  // this object until the next call. Errors: those of Device::Allocate.
+  // this object until the next Rewrite or Compare. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
-  // What such launches take, from memory of its own, which is kept while inputs have these sizes. Null if that would be
-  // too much memory. Lives until the next call, or Forget.
+  // Such launches for inputs of these sizes in memory of its own. Null if that would be too much memory. It is kept
+  // until a call for inputs of other sizes, or Forget.
   absl::StatusOr<TimedLaunches*> TimedRewrite(const Executable& executable, double max_seconds);
-  // Gives up the memory that is kept.
+  // Gives up what is kept: where memory is short, or a kernel may have written where it should not.
   void Forget() { kept_.reset(); }
 
   // Compares the program's outputs with those that it has when each of its kernels starts after the one before has
@@ -67,8 +67,8 @@ class InPlace {
     std::optional<TimedLaunches> timed;
   };
 
-  // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last. What
-  // they read is put into `numbers`, as of the others.
+  // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last. They
+  // read `numbers`, to which theirs are added.
   absl::StatusOr<std::vector<Launch>> Write(const std::vector<Slot>& slots, int64_t delay, size_t last,
                                             Buffers& numbers);
   absl::StatusOr<Launch> WriteSome(const Slot* slots, size_t count, int64_t delay, Buffers& numbers);

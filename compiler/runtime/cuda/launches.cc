@@ -17,7 +17,8 @@ constexpr int kPortableCluster = 8;
 
 bool IsSameKernel(const Kernel& a, const Kernel& b) {
   return a.library == nullptr && b.library == nullptr && a.name == b.name && a.overlap == b.overlap &&
-         std::equal(std::begin(a.grid), std::end(a.grid), std::begin(b.grid));
+         a.grid == b.grid && a.block == b.block && a.shared_bytes == b.shared_bytes && a.cluster == b.cluster &&
+         a.tensor_maps == b.tensor_maps;
 }
 
 }  // namespace

@@ -81,20 +81,12 @@ TEST(VerifyTest, IntegersWithoutARangeTakeValuesThatTellKernelsApart) {
   EXPECT_GT(range(bias).second, 900);
 }
 
-// Numbers of 16 bits in large tensors are made in another way than in small ones.
+// Numbers of 16 bits in large tensors are moved into their range in another way than in small ones.
 TEST(VerifyTest, LargeInputsBeginAsSmallOnes) {
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
-    constexpr int64_t kSmall = 1000, kLarge = 100'000;
-    Array small(dtype, {kSmall}), large(dtype, {kLarge});
-    FillRandom(small, 5);
-    FillRandom(large, 5);
-    const auto begins_so = [](const Array& a, const Array& b) {
-      return std::equal(b.data.begin(), b.data.end(), a.data.begin());
-    };
-    EXPECT_TRUE(begins_so(large, small));
-    EXPECT_TRUE(begins_so(RandomInput(Matmul(kLarge / 10, 4, 10, dtype), 0, 3),
-                          RandomInput(Matmul(kSmall / 10, 4, 10, dtype), 0, 3)))
-        << NameOf(dtype);
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const Array small = RandomInput(Matmul(100, 4, 10, dtype), 0, 3);
+    const Array large = RandomInput(Matmul(10'000, 4, 10, dtype), 0, 3);
+    EXPECT_TRUE(std::equal(small.data.begin(), small.data.end(), large.data.begin())) << NameOf(dtype);
   }
 }
 
