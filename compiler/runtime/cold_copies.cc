@@ -53,6 +53,30 @@ bool IsArgument(const std::vector<Launch>& launches, const DeviceBuffer* buffer)
 
 }  // namespace
 
+SpareBuffers::SpareBuffers(Device& device, int64_t most_bytes)
+    : small_numbers(device, most_bytes, kSmallNumber), others(device, most_bytes) {}
+
+void SpareBuffers::Clear() {
+  small_numbers.Clear();
+  others.Clear();
+}
+
+TakenBuffers::~TakenBuffers() {
+  if (spare_ == nullptr) return;
+  for (std::unique_ptr<DeviceBuffer>& buffer : small_numbers_) spare_->small_numbers.Give(std::move(buffer));
+  for (std::unique_ptr<DeviceBuffer>& buffer : others_) spare_->others.Give(std::move(buffer));
+}
+
+absl::StatusOr<DeviceBuffer*> TakenBuffers::Take(Device& device, int64_t bytes, bool small_numbers) {
+  SpareBuffers own(device, 0);
+  SpareBuffers& spare = spare_ != nullptr ? *spare_ : own;
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer,
+                   (small_numbers ? spare.small_numbers : spare.others).Take(bytes));
+  std::vector<std::unique_ptr<DeviceBuffer>>& taken = small_numbers ? small_numbers_ : others_;
+  taken.push_back(std::move(buffer));
+  return taken.back().get();
+}
+
 absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable, SpareBuffers* spare) {
   ColdCopies copies(executable, spare);
   const int64_t wanted = CodeCopies(executable);
@@ -60,23 +84,13 @@ absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable, SpareBuffe
   return copies;
 }
 
-ColdCopies::~ColdCopies() {
-  others_.clear();
-  if (spare_ == nullptr) return;
-  for (std::unique_ptr<DeviceBuffer>& buffer : constants_) spare_->small_numbers.Give(std::move(buffer));
-}
-
 absl::Status ColdCopies::Add(const Program& program) {
   Device& device = first_->device();
-  SpareBuffers own(device, 0);
-  SpareBuffers& spare = spare_ != nullptr ? *spare_ : own;
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> copy, Executable::Create(device, program));
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     DeviceBuffer* buffer = first_->buffer(static_cast<int>(b));
     if (IsFloatConstant(program.buffers[b])) {
-      ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> taken, spare.small_numbers.Take(program.buffers[b].bytes()));
-      buffer = taken.get();
-      constants_.push_back(std::move(taken));
+      ASSIGN_OR_RETURN(buffer, constants_.Take(device, program.buffers[b].bytes(), /*small_numbers=*/true));
     }
     copy->Bind(static_cast<int>(b), buffer);
   }
@@ -95,14 +109,6 @@ absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const s
   return first_->device().MakePlan(std::move(launches));
 }
 
-SpareBuffers::SpareBuffers(Device& device, int64_t most_bytes)
-    : small_numbers(device, most_bytes, kSmallNumber), others(device, most_bytes) {}
-
-void SpareBuffers::Clear() {
-  small_numbers.Clear();
-  others.Clear();
-}
-
 // Buffers of a program that change together, and what their copies hold.
 struct BuffersInTurns::Group {
   enum class Contents : uint8_t { kSmallNumbers, kTheSame, kAny };
@@ -113,13 +119,6 @@ struct BuffersInTurns::Group {
     if (buffers.emplace(buffer, contents).second) bytes += buffer->bytes();
   }
 };
-
-BuffersInTurns::~BuffersInTurns() {
-  plans_.clear();
-  if (spare_ == nullptr) return;
-  for (std::unique_ptr<DeviceBuffer>& buffer : small_numbers_) spare_->small_numbers.Give(std::move(buffer));
-  for (std::unique_ptr<DeviceBuffer>& buffer : others_) spare_->others.Give(std::move(buffer));
-}
 
 absl::StatusOr<BuffersInTurns> BuffersInTurns::Create(Executable& executable, SpareBuffers* spare) {
   using Contents = Group::Contents;
@@ -153,22 +152,13 @@ absl::StatusOr<BuffersInTurns> BuffersInTurns::Create(Executable& executable, Sp
 
 // Each buffer by itself, as a package has its constants: one large one would have larger pages, and would be read
 // faster.
-absl::StatusOr<DeviceBuffer*> BuffersInTurns::CopyOf(Device& device, DeviceBuffer& buffer, bool small_numbers) {
-  SpareBuffers own(device, 0);
-  SpareBuffers& spare = spare_ != nullptr ? *spare_ : own;
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> copy,
-                   (small_numbers ? spare.small_numbers : spare.others).Take(buffer.bytes()));
-  std::vector<std::unique_ptr<DeviceBuffer>>& copies = small_numbers ? small_numbers_ : others_;
-  copies.push_back(std::move(copy));
-  return copies.back().get();
-}
-
 absl::Status BuffersInTurns::Rotate(Device& device, const Group& group, int64_t copies,
                                     std::vector<std::vector<Launch>>& plans) {
   for (int64_t i = 0; i < copies; ++i) {
     std::map<DeviceBuffer*, DeviceBuffer*> copy_of;
     for (const auto& [buffer, contents] : group.buffers) {
-      ASSIGN_OR_RETURN(DeviceBuffer* const copy, CopyOf(device, *buffer, contents == Group::Contents::kSmallNumbers));
+      ASSIGN_OR_RETURN(DeviceBuffer* const copy,
+                       copies_.Take(device, buffer->bytes(), contents == Group::Contents::kSmallNumbers));
       if (contents == Group::Contents::kTheSame) RETURN_IF_ERROR(device.Copy(*copy, *buffer, buffer->bytes()));
       copy_of[buffer] = copy;
     }

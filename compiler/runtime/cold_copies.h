@@ -24,26 +24,38 @@ struct SpareBuffers {
   BufferPool others;
 };
 
+// Buffers of programs that are timed, from `spare`, where they go back to at the end. Null: they are made for this.
+class TakenBuffers {
+ public:
+  explicit TakenBuffers(SpareBuffers* spare) : spare_(spare) {}
+  TakenBuffers(TakenBuffers&&) = default;
+  TakenBuffers& operator=(TakenBuffers&&) = delete;
+  ~TakenBuffers();
+
+  // Errors: those of Device::Allocate.
+  absl::StatusOr<DeviceBuffer*> Take(Device& device, int64_t bytes, bool small_numbers);
+
+ private:
+  SpareBuffers* spare_;
+  std::vector<std::unique_ptr<DeviceBuffer>> small_numbers_, others_;
+};
+
 // cuda: copies of code and constants that together are larger than the instruction caches and the L2 cache.
 class ColdCopies {
  public:
   // `executable` outlives the copies, and so does `spare`, where the memory of constants is from and goes back to;
   // null: it is made for this. The copies outlive their plans. Errors: those of Device::Load and Allocate.
   static absl::StatusOr<ColdCopies> Create(Executable& executable, SpareBuffers* spare = nullptr);
-  ColdCopies(ColdCopies&&) = default;
-  ColdCopies& operator=(ColdCopies&&) = delete;
-  ~ColdCopies();
 
   // One plan of so many runs, of each copy in turn, each behind the launches `before`.
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs, const std::vector<Launch>& before = {});
 
  private:
-  ColdCopies(Executable& first, SpareBuffers* spare) : first_(&first), spare_(spare) {}
+  ColdCopies(Executable& first, SpareBuffers* spare) : first_(&first), constants_(spare) {}
   absl::Status Add(const Program& program);
 
   Executable* first_;
-  SpareBuffers* spare_;
-  std::vector<std::unique_ptr<DeviceBuffer>> constants_;  // of the copies
+  TakenBuffers constants_;  // of the copies, which end before
   std::vector<std::unique_ptr<Executable>> others_;
 };
 
@@ -57,21 +69,17 @@ class BuffersInTurns {
   // `executable` outlives them, and so does `spare`, where their buffers are from and go back to; null: they are
   // made for this. ResourceExhausted when memory is out.
   static absl::StatusOr<BuffersInTurns> Create(Executable& executable, SpareBuffers* spare = nullptr);
-  BuffersInTurns(BuffersInTurns&&) = default;
-  ~BuffersInTurns();
 
   const std::vector<std::unique_ptr<Plan>>& plans() const { return plans_; }
 
  private:
   struct Group;
 
-  explicit BuffersInTurns(SpareBuffers* spare) : spare_(spare) {}
-  absl::StatusOr<DeviceBuffer*> CopyOf(Device& device, DeviceBuffer& buffer, bool small_numbers);
+  explicit BuffersInTurns(SpareBuffers* spare) : copies_(spare) {}
   // So many copies of the group's buffers take turns in the plans.
   absl::Status Rotate(Device& device, const Group& group, int64_t copies, std::vector<std::vector<Launch>>& plans);
 
-  SpareBuffers* spare_;
-  std::vector<std::unique_ptr<DeviceBuffer>> small_numbers_, others_;
+  TakenBuffers copies_;  // of the plans, which end before
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 

@@ -171,50 +171,6 @@ absl::StatusOr<double> Estimate(Plan& plan, double max_seconds, bool has_run = f
 // Of a plan of launches in front of runs.
 double OfOneLaunch(double seconds) { return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies); }
 
-}  // namespace
-
-absl::StatusOr<TimedLaunches> TimedLaunches::Create(Device& device, const std::vector<Launch>& launches,
-                                                    double max_seconds) {
-  TimedLaunches timed;
-  if (launches.empty()) return timed;
-  std::vector<Launch> all;
-  for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
-  ASSIGN_OR_RETURN(timed.plan_, device.MakePlan(std::move(all)));
-  ASSIGN_OR_RETURN(const double seconds, Estimate(*timed.plan_, max_seconds));
-  timed.seconds_ = OfOneLaunch(seconds);
-  return timed;
-}
-
-absl::StatusOr<double> TimedLaunches::Now() {
-  ASSIGN_OR_RETURN(const double seconds, plan_->Time(1));
-  return OfOneLaunch(seconds);
-}
-
-absl::Status TimedLaunches::TimeAgain() {
-  if (plan_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const double first, Now());
-  ASSIGN_OR_RETURN(const double second, Now());
-  seconds_ = std::min(first, second);
-  return absl::OkStatus();
-}
-
-absl::Status TimedLaunches::Correct(Timing& timing) {
-  if (plan_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const double now, Now());
-  const double too_much = std::max(0.0, seconds_ - now);
-  for (double& sample : timing.samples) sample += too_much;
-  seconds_ -= too_much;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options) {
-  const Stopwatch watch;
-  ASSIGN_OR_RETURN(const double estimate, Estimate(plan, options.max_seconds));
-  return Measurer(device, {&plan}, 1, options).Measure(estimate, watch);
-}
-
-namespace {
-
 // Plans of many runs, so that what is timed is the device and not the host that feeds it.
 struct PlanMaker {
   std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t runs)> make;
@@ -229,7 +185,8 @@ struct GraphOfRuns {
   double estimate = 0;  // seconds of one run, without what is in front of it
 };
 
-// A disturbed run of a graph whose estimate decides alone must not: so many are timed. Of one that is sampled anyway.
+// Timed runs of a graph, the least of which is its estimate: where that alone may stop a candidate, so that one
+// disturbed run does not; and where samples follow.
 constexpr int kDecidingRuns = 3, kSampledRuns = 2;
 
 // Runs that take `seconds` together, by an estimate; that of the graph is the least of so many.
@@ -264,8 +221,8 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
-// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture
-// (some 15 ms). single: seconds of one run, the start of a graph included.
+// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture.
+// single: seconds of one run, the start of a graph included.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
                                        const Stopwatch& watch) {
   PlanMaker maker{[&](int64_t runs) { return executable.MakePlan(runs); }};
@@ -315,7 +272,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
 }
 
 // cpu: plans with buffers of their own. What is too slow with the same buffers again and again cannot win with cold
-// ones, and is spared the copies (some 20 ms).
+// ones, and is spared the copies.
 absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double estimate, const TimingOptions& options,
                                       const Stopwatch& watch) {
   Device& device = executable.device();
@@ -335,6 +292,46 @@ absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double
 }
 
 }  // namespace
+
+absl::StatusOr<TimedLaunches> TimedLaunches::Create(Device& device, const std::vector<Launch>& launches,
+                                                    double max_seconds) {
+  TimedLaunches timed;
+  if (launches.empty()) return timed;
+  std::vector<Launch> all;
+  for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
+  ASSIGN_OR_RETURN(timed.plan_, device.MakePlan(std::move(all)));
+  ASSIGN_OR_RETURN(const double seconds, Estimate(*timed.plan_, max_seconds));
+  timed.seconds_ = OfOneLaunch(seconds);
+  return timed;
+}
+
+absl::StatusOr<double> TimedLaunches::Now() {
+  ASSIGN_OR_RETURN(const double seconds, plan_->Time(1));
+  return OfOneLaunch(seconds);
+}
+
+absl::Status TimedLaunches::TimeAgain() {
+  if (plan_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double first, Now());
+  ASSIGN_OR_RETURN(const double second, Now());
+  seconds_ = std::min(first, second);
+  return absl::OkStatus();
+}
+
+absl::Status TimedLaunches::Correct(Timing& timing) {
+  if (plan_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double now, Now());
+  const double too_much = std::max(0.0, seconds_ - now);
+  for (double& sample : timing.samples) sample += too_much;
+  seconds_ -= too_much;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options) {
+  const Stopwatch watch;
+  ASSIGN_OR_RETURN(const double estimate, Estimate(plan, options.max_seconds));
+  return Measurer(device, {&plan}, 1, options).Measure(estimate, watch);
+}
 
 absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options) {
   const Stopwatch watch;

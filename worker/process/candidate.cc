@@ -131,6 +131,8 @@ class CandidateRunner::Job {
   bool Parse();
   OutputComparison CompareWithReference() const;
   bool Load();
+  // Makes the program executable_. Where memory is short, again without what is kept between candidates.
+  absl::Status Use(const std::string& program_bytes);
   absl::StatusOr<std::unique_ptr<Executable>> Prepare(const std::string& program_bytes);
   absl::Status Allocate(Executable& executable);
   absl::Status Fill(Executable& executable);
@@ -197,15 +199,20 @@ bool CandidateRunner::Job::Parse() {
 }
 
 bool CandidateRunner::Job::Load() {
-  absl::StatusOr<std::unique_ptr<Executable>> executable = Prepare(job_.program());
+  const absl::Status loaded = Use(job_.program());
+  return loaded.ok() || Fail(loaded);
+}
+
+absl::Status CandidateRunner::Job::Use(const std::string& program_bytes) {
+  absl::StatusOr<std::unique_ptr<Executable>> executable = Prepare(program_bytes);
   if (absl::IsResourceExhausted(executable.status())) {
     Release();
     runner_.FreeWhatIsKept();
-    executable = Prepare(job_.program());
+    executable = Prepare(program_bytes);
   }
-  if (!executable.ok()) return Fail(executable.status());
+  RETURN_IF_ERROR(executable.status());
   executable_ = *std::move(executable);
-  return true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> CandidateRunner::Job::Prepare(const std::string& program_bytes) {
@@ -405,14 +412,7 @@ absl::Status CandidateRunner::Job::EvaluateReference() {
   if (!outputs.empty()) return absl::OkStatus();
   Release();  // the reference program keeps every intermediate tensor: room for it
   runner_.pool_.Clear();
-  absl::StatusOr<std::unique_ptr<Executable>> prepared = Prepare(job_.reference_program());
-  if (absl::IsResourceExhausted(prepared.status())) {
-    Release();
-    runner_.FreeWhatIsKept();
-    prepared = Prepare(job_.reference_program());
-  }
-  RETURN_IF_ERROR(prepared.status());
-  executable_ = *std::move(prepared);
+  RETURN_IF_ERROR(Use(job_.reference_program()));
   RETURN_IF_ERROR(executable_->RunPrologue());
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable_->MakePlan());
   RETURN_IF_ERROR(plan->Run());
