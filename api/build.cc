@@ -83,6 +83,12 @@ struct Built {
   NetworkLatency network;  // by which the history knows the plan
 };
 
+// Whether kernels take other times in the network than those that they were measured with. Of a kernel that is by
+// itself they are what is asked for.
+bool MattersInNetwork(const Target& target) {
+  return target.kind == TargetKind::kCuda && target.caches == Caches::kNetwork;
+}
+
 // What the plans of a package are built with.
 class Builder {
  public:
@@ -90,7 +96,7 @@ class Builder {
       : options_(options),
         resolved_(resolved),
         refine_seconds_(options.refine_seconds.value_or(
-            resolved.target.kind == TargetKind::kCuda ? kRefineSeconds / static_cast<double>(plans) : 0)),
+            MattersInNetwork(resolved.target) ? kRefineSeconds / static_cast<double>(plans) : 0)),
         device_(OpenDevice(resolved.target)),
         sources_(sources),
         // Records of another device are better than none where there is no such device; where there is one, its own
@@ -381,8 +387,8 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
   }
   std::vector<PackageRequest> requests;
   for (size_t i = 0; i < plans.size(); ++i) {
-    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts,
-                        plans[i].kernels, std::nullopt, plans[i].symbols});
+    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target.ForKernels(),
+                        resolved.facts, plans[i].kernels, std::nullopt, plans[i].symbols});
     const double refined = plans[i].refinement.seconds, tasks = SecondsOfTasks(plans[i].assembly);
     if (refined > 0 && tasks > 0) {
       requests.back().correction = Correction(refined, tasks);

@@ -60,7 +60,6 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
   spec.measure.repeat = options.repeat;
   spec.measure.number = options.number;
   spec.measure.race = options.race;
-  spec.measure.flush_l2 = options.flush_l2;
   spec.measure.min_repeat_ms = options.min_repeat_ms >= 0 ? options.min_repeat_ms : DefaultSampleMs(options.race);
   spec.measure.build_timeout_s = options.build_timeout_seconds;
   spec.measure.run_timeout_s = options.run_timeout_seconds;

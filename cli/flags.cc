@@ -161,9 +161,11 @@ void AddImportFlags(CLI::App* command, ImportFlags* flags) {
 
 void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model) {
   command
-      ->add_option("--target", *target,
-                   "Device to compile for: cpu, opencl or cuda, with attributes as in \"cuda -arch=sm_90\", \"cpu "
-                   "-num-cores=2\" or \"cuda -libs=cudnn,cublas\" (libraries that compete with generated kernels)")
+      ->add_option(
+          "--target", *target,
+          "Device to compile for: cpu, opencl or cuda, with attributes as in \"cuda -arch=sm_90\", \"cpu "
+          "-num-cores=2\", \"cuda -libs=cudnn,cublas\" (libraries that compete with generated kernels) or \"cuda "
+          "-caches=warm\" (times of a kernel by itself, with its operands in the caches)")
       ->required()
       ->type_name("TARGET");
   command->add_flag_callback(

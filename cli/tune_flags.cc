@@ -54,7 +54,6 @@ void AddMeasuring(CLI::App* command, TuneFlags* flags) {
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
   command->add_flag("--no-race", flags->no_race,
                     "Measure all candidates in full; by default clearly slower ones are stopped early");
-  command->add_flag("--flush-l2", flags->flush_l2, "Start each launch with a cold last-level cache");
 }
 
 void AddDevices(CLI::App* command, TuneFlags* flags) {
@@ -135,7 +134,6 @@ absl::StatusOr<api::TuneOptions> TuneOptionsOf(const TuneFlags& flags) {
   options.build_timeout_seconds = flags.build_timeout;
   options.run_timeout_seconds = flags.run_timeout;
   options.race = !flags.no_race;
-  options.flush_l2 = flags.flush_l2;
   options.fleet.device = flags.device;
   ASSIGN_OR_RETURN(const auto labels, ParsePairs("--selector", flags.labels));
   options.fleet.labels = {labels.begin(), labels.end()};

@@ -22,8 +22,7 @@ struct TuneFlags {
   double build_timeout = 30, run_timeout = 10, early_stop = 0;
   std::vector<std::string> weights;  // a share of a fleet, and SYMBOL=SIZE:WEIGHT
   std::string objective = "sum";
-  bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false, no_shipped = false,
-       no_check = false;
+  bool no_race = false, deterministic = false, cold_start = false, no_shipped = false, no_check = false;
 
   // Of `tune` alone.
   ImportFlags import;

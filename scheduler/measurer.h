@@ -23,8 +23,7 @@ struct MeasureOptions {
   double min_repeat_ms = 100;  // of one sample
   double build_timeout_s = 30;
   double run_timeout_s = 10;
-  bool race = true;       // stop early candidates that are clearly slower than MeasureRequest::best_seconds
-  bool flush_l2 = false;  // time with a cold last-level cache
+  bool race = true;  // stop early candidates that are clearly slower than MeasureRequest::best_seconds
 };
 
 // The default of min_repeat_ms. Shorter with early stopping, since most of the time is then spent on candidates near

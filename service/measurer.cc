@@ -25,7 +25,6 @@ Measurement MeasurementOf(const MeasureRequest& request) {
   m.min_repeat_ms = request.options.min_repeat_ms;
   m.race = request.options.race;
   m.best_seconds = request.best_seconds;
-  m.flush_cache = request.options.flush_l2;
   m.build_timeout_s = request.options.build_timeout_s;
   m.run_timeout_s = request.options.run_timeout_s;
   return m;

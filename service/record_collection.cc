@@ -74,7 +74,8 @@ std::map<std::string, std::vector<const TuningRecord*>> Ranked(const std::vector
 
 std::optional<double> DeviceDistance(const TuningRecord& record, const ResolvedTarget& wanted) {
   const absl::StatusOr<Target> recorded = Target::Parse(record.target);
-  if (!recorded.ok() || recorded->kind != wanted.target.kind) return std::nullopt;
+  if (!recorded.ok() || recorded->kind != wanted.target.kind || recorded->caches != wanted.target.caches)
+    return std::nullopt;
   const bool same_model = record.device_model == wanted.facts.model;
   return recorded->is_gpu() ? GpuDistance(*recorded, wanted.target, same_model)
                             : CpuDistance(*recorded, wanted, same_model);

@@ -276,7 +276,6 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_build_timeout_seconds(spec.measure.build_timeout_s);
   message.set_run_timeout_seconds(spec.measure.run_timeout_s);
   message.set_no_race(!spec.measure.race);
-  message.set_flush_l2(spec.measure.flush_l2);
   message.set_device(spec.device_model);
   message.mutable_labels()->insert(spec.labels.begin(), spec.labels.end());
   message.set_priority(spec.priority);
@@ -319,7 +318,6 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.measure.build_timeout_s = message.build_timeout_seconds();
   spec.measure.run_timeout_s = message.run_timeout_seconds();
   spec.measure.race = !message.no_race();
-  spec.measure.flush_l2 = message.flush_l2();
   spec.device_model = message.device();
   spec.labels = {message.labels().begin(), message.labels().end()};
   spec.priority = message.priority();

@@ -43,7 +43,6 @@ v1::MeasureRequest ToRequest(const Measurement& m) {
   timing.set_number(static_cast<uint64_t>(std::max<int64_t>(1, m.number)));
   timing.set_min_repeat_ms(m.min_repeat_ms);
   timing.set_race(m.race);
-  timing.set_flush_cache(m.flush_cache);
   if (m.best_seconds > 0) request.set_best_seconds(m.best_seconds);
   request.set_input_seed(m.input_seed);
   request.set_build_timeout_seconds(m.build_timeout_s);

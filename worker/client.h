@@ -40,7 +40,6 @@ struct Measurement {
   double min_repeat_ms = 100;  // of one sample
   bool race = true;            // stop early if clearly slower than the best
   double best_seconds = 0;     // the workload's best median so far; 0: none. A worker also uses what it has measured
-  bool flush_cache = false;
   uint64_t input_seed = 0;
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // most workers to try after infrastructure failures

@@ -1,4 +1,5 @@
 """Runs of diapason and task_times, and the process that answers for PyTorch."""
+import copy
 import hashlib
 import json
 import os
@@ -23,6 +24,12 @@ class Programs:
     def diapason(self, *words, timeout=300, json_output=True):
         out = self._call([str(self._folder / "diapason"), *map(str, words)], timeout)
         return json.loads(out) if json_output else out
+
+    def warm(self):
+        """The same programs, which tune for operands in the caches."""
+        other = copy.copy(self)
+        other._target = f"{self._target} -caches=warm"
+        return other
 
     def knows(self, command, flag):
         if command not in self._help:

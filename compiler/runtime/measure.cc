@@ -57,8 +57,14 @@ class Stopwatch {
 class Measurer {
  public:
   // Each run of the plans takes `extra` seconds more than what is measured.
-  Measurer(Device& device, std::vector<Plan*> plans, int64_t copies, const TimingOptions& options, double extra = 0)
-      : device_(device), plans_(std::move(plans)), copies_(copies), options_(options), extra_(extra) {}
+  Measurer(Device& device, std::vector<Plan*> plans, int64_t copies, const TimingOptions& options, double extra = 0,
+           double flush_seconds = 0)
+      : device_(device),
+        plans_(std::move(plans)),
+        copies_(copies),
+        options_(options),
+        extra_(extra),
+        flush_seconds_(flush_seconds) {}
 
   // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
@@ -76,7 +82,8 @@ class Measurer {
   const int64_t copies_;
   const TimingOptions& options_;
   const double extra_;
-  size_t turn_ = 2;  // of several plans, the first two have run already, for the estimate
+  const double flush_seconds_;  // before each run, not measured, but part of how long a sample may take
+  size_t turn_ = 2;             // of several plans, the first two have run already, for the estimate
 };
 
 absl::StatusOr<double> Measurer::Sample(int64_t plans) {
@@ -94,7 +101,8 @@ absl::StatusOr<double> Measurer::Sample(int64_t plans) {
 }
 
 int64_t Measurer::PlansFor(double estimate, double seconds, int64_t runs) const {
-  const double wanted = std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate + extra_, 1e-9)});
+  const double wanted =
+      std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate + extra_ + flush_seconds_, 1e-9)});
   const double plans = std::ceil(std::min<double>(wanted, kMaxNumber) / static_cast<double>(copies_));
   return std::max<int64_t>(1, static_cast<int64_t>(plans));
 }
@@ -139,7 +147,8 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
     int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, options_.number);
     // No sample may take the whole of max_seconds.
     const double share = options_.max_seconds / repeat;
-    plans = std::clamp<int64_t>(static_cast<int64_t>(share / std::max((estimate + extra_) * copies_, 1e-9)), 1, plans);
+    plans = std::clamp<int64_t>(
+        static_cast<int64_t>(share / std::max((estimate + extra_ + flush_seconds_) * copies_, 1e-9)), 1, plans);
     timing.number = plans * copies_;
     for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
       ASSIGN_OR_RETURN(const double sample, Sample(plans));
@@ -352,7 +361,14 @@ absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOpt
     return MeasureInGraphs(executable, estimate, options, watch);
   if (device.kind() == TargetKind::kCpu && options.cold && !options.flush_cache)
     return MeasureInTurns(executable, *plan, estimate, options, watch);
-  return Measurer(device, {plan.get()}, 1, options).Measure(estimate, watch);
+  double flush_seconds = 0;
+  if (options.flush_cache) {
+    RETURN_IF_ERROR(device.FlushCache());  // the first one takes memory
+    const Stopwatch flush;
+    RETURN_IF_ERROR(device.FlushCache());
+    flush_seconds = flush.seconds();
+  }
+  return Measurer(device, {plan.get()}, 1, options, 0, flush_seconds).Measure(estimate, watch);
 }
 
 }  // namespace diapason

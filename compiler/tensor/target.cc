@@ -29,11 +29,20 @@ const char* NameOf(TargetKind kind) {
   return "?";
 }
 
+const char* NameOf(Caches caches) {
+  switch (caches) {
+    case Caches::kNetwork: return "network";
+    case Caches::kWarm: return "warm";
+    case Caches::kFlushed: return "flushed";
+  }
+  return "?";
+}
+
 std::string AttributesOf(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu: return "-mcpu=native, -num-cores=2 and -mtriple=aarch64-linux-gnu";
-    case TargetKind::kOpenCl: return "-device=0";
-    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32, -tf32 and -device=0";
+    case TargetKind::kCpu: return "-mcpu=native, -num-cores=2, -mtriple=aarch64-linux-gnu and -caches=warm";
+    case TargetKind::kOpenCl: return "-device=0 and -caches=warm";
+    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32, -tf32, -device=0 and -caches=warm";
   }
   return "";
 }
@@ -107,6 +116,7 @@ class TargetParser {
     if (name == "-mcpu") return ReadMcpu(value);
     if (name == "-mtriple") return ReadTriple(value);
     if (name == "-libs") return ReadLibs(value);
+    if (name == "-caches") return ReadCaches(value);
     if (name == "-strict-fp32") target_.strict_fp32 = true;
     if (name == "-tf32") RETURN_IF_ERROR(ReadTf32(value));
     if (target_.strict_fp32 && target_.tf32 > 0)
@@ -117,13 +127,14 @@ class TargetParser {
   }
 
   std::vector<std::string> KnownAttributes() const {
-    std::vector<std::string> names = {"-mcpu", "-mtriple", "-num-cores",   "-device",
-                                      "-arch", "-libs",    "-strict-fp32", "-tf32"};
+    std::vector<std::string> names = {"-mcpu", "-mtriple",     "-num-cores", "-device", "-arch",
+                                      "-libs", "-strict-fp32", "-tf32",      "-caches"};
     std::erase_if(names, [&](const std::string& name) { return !Knows(name); });
     return names;
   }
 
   bool Knows(const std::string& name) const {
+    if (name == "-caches") return true;
     switch (target_.kind) {
       case TargetKind::kCpu: return name == "-mcpu" || name == "-mtriple" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
@@ -178,6 +189,17 @@ class TargetParser {
     return absl::OkStatus();
   }
 
+  absl::Status ReadCaches(const std::string& value) {
+    for (const Caches caches : {Caches::kNetwork, Caches::kWarm, Caches::kFlushed}) {
+      if (value != NameOf(caches)) continue;
+      target_.caches = caches;
+      return absl::OkStatus();
+    }
+    return Invalid(text_, absl::StrCat("the attribute '-caches' is '", value,
+                                       "': ", DidYouMean(value, {"network", "warm", "flushed"}),
+                                       "use warm, flushed or network, the default"));
+  }
+
   absl::Status ReadTf32(const std::string& value) {
     target_.tf32 = std::numeric_limits<double>::infinity();
     if (value.empty()) return absl::OkStatus();
@@ -202,6 +224,12 @@ class TargetParser {
 
 }  // namespace
 
+Target Target::ForKernels() const {
+  Target target = *this;
+  target.caches = Caches::kNetwork;
+  return target;
+}
+
 std::string Target::ToString() const {
   std::string out = NameOf(kind);
   if (!arch.empty()) absl::StrAppend(&out, " -arch=", arch);
@@ -213,6 +241,7 @@ std::string Target::ToString() const {
   if (std::isfinite(tf32) && tf32 > 0) absl::StrAppend(&out, " -tf32=", tf32);
   if (std::isinf(tf32)) absl::StrAppend(&out, " -tf32");
   if (device != 0) absl::StrAppend(&out, " -device=", device);
+  if (caches != Caches::kNetwork) absl::StrAppend(&out, " -caches=", NameOf(caches));
   return out;
 }
 

@@ -11,7 +11,14 @@ namespace diapason {
 
 enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 
-// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "opencl",
+// What the caches hold when a kernel that is timed begins.
+enum class Caches : uint8_t {
+  kNetwork = 0,  // what they would in a network: inputs that were just written; constants come from memory
+  kWarm = 1,  // its own operands, since the same kernel ran before: a kernel by itself, which is called again and again
+  kFlushed = 2,  // nothing
+};
+
+// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm", "opencl",
 // "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
@@ -26,10 +33,15 @@ struct Target {
   // limited by the error model (tensor/compare.h) instead.
   double tf32 = 0;
   int device = 0;  // -device=1: which of several GPUs
+  // -caches=warm, -caches=flushed: what candidates are timed with. Kernels compute the same whatever it is; part of the
+  // target since times of different kinds are not comparable, and so neither are records.
+  Caches caches = Caches::kNetwork;
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
   // For processors of another architecture than this machine's: kernels can be compiled here, but not run.
   bool is_foreign() const { return !triple.empty(); }
+  // The same without what kernels do not depend on: for programs and packages.
+  Target ForKernels() const;
   // Canonical text, which Parse reads. It omits attributes with default values and the triple of this machine, so that
   // a record is found however its target was typed.
   std::string ToString() const;

@@ -109,7 +109,6 @@ struct TuneOptions {
   int64_t number = 1;           // least number of launches per sample
   double min_repeat_ms = -1;    // least length of a sample; below 0: 20, or 100 without `race`
   bool race = true;             // stop candidates early that are clearly slower than the best
-  bool flush_l2 = false;        // start each launch with a cold last-level cache
   double build_timeout_seconds = 30, run_timeout_seconds = 10;  // for one candidate
   // Of the processes on this host; workers of a fleet have their own.
   int builders = 0;                           // number that compile; 0: depends on cores and memory

@@ -182,6 +182,14 @@ class FlowTest(unittest.TestCase):
         flags = [call.split("--json")[0].split("--out")[0] for call in self.calls() if "--without strassen" in call and "tune" in call]
         self.assertEqual(["--strict-fp32" in call for call in flags], [False, True])
 
+    def test_kernels_are_tuned_for_operands_in_the_caches_and_networks_are_not(self):
+        self.run_h200("gemm", "squeezenet")
+        warm = {"gemm": set(), "squeezenet_v1.1": set()}
+        for call in self.calls():
+            if call.startswith(("diapason tune", "diapason build")) and "--help" not in call:
+                warm[call.split()[2]].add("--target cuda -caches=warm --" in call)
+        self.assertEqual(warm, {"gemm": {True}, "squeezenet_v1.1": {False}})
+
     def test_a_build_is_not_checked_twice(self):
         (self.folder / "help").write_text("  --no-check  Only ...")
         self.run_h200("gemm")

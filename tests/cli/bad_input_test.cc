@@ -83,8 +83,8 @@ TEST_F(BadInput, UnknownTargets) {
               "--without has 'direct', which is no algorithm that can be left out; name one or more of "
               "attention,gemm,padded,rows,strassen,winograd");
   ExpectError(Tune({}, "gemm", "cpu -foo=1"),
-              "target \"cpu -foo=1\": unknown attribute '-foo': cpu takes -mcpu=native, -num-cores=2 and "
-              "-mtriple=aarch64-linux-gnu");
+              "target \"cpu -foo=1\": unknown attribute '-foo': cpu takes -mcpu=native, -num-cores=2, "
+              "-mtriple=aarch64-linux-gnu and -caches=warm");
 }
 
 TEST_F(BadInput, NoDeviceToMeasureOn) {

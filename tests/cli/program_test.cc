@@ -155,7 +155,7 @@ TEST_F(ProgramTest, ATuneWithoutRoomKeepsWhatItReported) {
   const size_t at = full.out.rfind("/1000000 trials");
   ASSERT_NE(at, std::string::npos) << full.out;
   const int64_t reported = std::atoll(full.out.c_str() + full.out.rfind(' ', at) + 1);
-  EXPECT_GT(reported, 4);
+  EXPECT_GE(reported, 4);  // where many builders are at work, the list of proposals may be full before a trial is done
   EXPECT_EQ(CheckedRecords(), reported);
 
   EXPECT_EQ(Run(TuneArgs(reported + 2)).code, 0) << ReadAll(Path("err"));

@@ -30,6 +30,7 @@ struct FakeState {
   int64_t lone_runs = 0;         // runs that are behind no such kernel, in plans of many
   double clock = 0;              // seconds of kernels so far
   int64_t kernels = 0, plans_run = 0, plans_made = 0, flushes = 0;
+  std::chrono::milliseconds flush_time{0};
   int64_t fail_at = -1;  // number of the plan run that faults
   bool flushed = false;
   int64_t warm_runs = 0;  // timed runs without a flush before
@@ -90,6 +91,7 @@ class FakeDevice : public Device {
   }
   absl::Status FlushCache() override {
     ++state_.flushes;
+    std::this_thread::sleep_for(state_.flush_time);
     state_.flushed = true;
     return absl::OkStatus();
   }
@@ -280,8 +282,20 @@ TEST(Measure, FlushesBeforeEachRun) {
   TimingOptions options = Options(1, 3, 10);
   options.flush_cache = true;
   const Timing timing = Measure(state, options).value();
-  EXPECT_EQ(state.flushes, 3 * timing.number);
-  EXPECT_LE(state.warm_runs, 4);  // warm-up and estimate alone
+  EXPECT_EQ(state.flushes, 2 + 3 * timing.number);  // two tell how long one takes
+  EXPECT_LE(state.warm_runs, 4);                    // warm-up and estimate alone
+}
+
+// A flush of a large cache takes a thousand times as long as a small kernel: 20 ms of such a kernel would take 20 s.
+TEST(Measure, SamplesAreAsLongAsTheyTakeWithTheirFlushes) {
+  FakeState state;
+  state.kernel_seconds = 5e-6;
+  state.flush_time = std::chrono::milliseconds(4);
+  TimingOptions options = Options(1, 3, 20);
+  options.flush_cache = true;
+  const Timing timing = Measure(state, options).value();
+  EXPECT_EQ(timing.samples.size(), 3u);
+  EXPECT_LE(timing.number, 5);
 }
 
 TEST(Measure, ShortCudaKernelsAreTimedWithoutTheirLaunch) {

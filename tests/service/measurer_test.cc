@@ -11,7 +11,7 @@ TEST(MeasurementOf, CarriesEveryOption) {
   request.workload = std::make_shared<const std::string>("dag");
   request.schedule = "steps";
   request.target = "cpu -num-cores=2";
-  request.options = {5, 11, 12.5, 31, 13, false, true};
+  request.options = {5, 11, 12.5, 31, 13, false};
   request.best_seconds = 0.25;
   const Measurement m = MeasurementOf(request);
   EXPECT_EQ(m.id, 7);
@@ -25,7 +25,6 @@ TEST(MeasurementOf, CarriesEveryOption) {
   EXPECT_EQ(m.build_timeout_s, 31);
   EXPECT_EQ(m.run_timeout_s, 13);
   EXPECT_FALSE(m.race);
-  EXPECT_TRUE(m.flush_cache);
   EXPECT_EQ(m.best_seconds, 0.25);
   request.verify = true;
   EXPECT_EQ(MeasurementOf(request).mode, MeasurementMode::kVerify);

@@ -57,6 +57,13 @@ TEST(DeviceDistance, KeepsLibrariesAndArithmeticThatTheTargetForbids) {
   EXPECT_EQ(DeviceDistance(Of("cuda -arch=sm_90 -tf32=1e-4", "NVIDIA H200"), tf32), 0);
 }
 
+TEST(DeviceDistance, KeepsTimesApartThatWereMeasuredWithOtherCaches) {
+  const std::string warm = "cuda -arch=sm_90 -caches=warm", network = "cuda -arch=sm_90";
+  EXPECT_EQ(DeviceDistance(Of(warm, "NVIDIA H200"), On(warm, "NVIDIA H200")), 0);
+  EXPECT_EQ(DeviceDistance(Of(warm, "NVIDIA H200"), On(network, "NVIDIA H200")), std::nullopt);
+  EXPECT_EQ(DeviceDistance(Of(network, "NVIDIA H200"), On(warm, "NVIDIA H200")), std::nullopt);
+}
+
 TEST(DeviceDistance, OfOpenClDevicesIsTheModelAlone) {
   const ResolvedTarget here = On("opencl", "a GPU");
   EXPECT_EQ(DeviceDistance(Of("opencl", "a GPU"), here), 0);

@@ -26,6 +26,9 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cuda -tf32=0.0010", "cuda -tf32=0.001"},
       {"cuda -tf32=2.5e-7", "cuda -tf32=2.5e-07"},
       {"opencl -device=0", "opencl"},
+      {"cuda -caches=warm -arch=sm_90 -device=1", "cuda -arch=sm_90 -device=1 -caches=warm"},
+      {"cpu -caches=network -num-cores=2", "cpu -num-cores=2"},
+      {"opencl -caches=flushed", "opencl -caches=flushed"},
   };
   for (const auto& [text, canonical] : cases) {
     const auto target = Target::Parse(absl::StrReplaceAll(text, {{"HOST", HostTriple()}}));
@@ -44,19 +47,20 @@ TEST(Target, RefusesWithTheWayOut) {
       {"rocm", "target \"rocm\": unknown kind 'rocm': use cpu, opencl or cuda"},
       {"cpu -num-core=2",
        "target \"cpu -num-core=2\": unknown attribute '-num-core': did you mean '-num-cores'? cpu takes -mcpu=native, "
-       "-num-cores=2 and -mtriple=aarch64-linux-gnu"},
+       "-num-cores=2, -mtriple=aarch64-linux-gnu and -caches=warm"},
       {"cpu -arch=sm_90",
-       "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native, -num-cores=2 and "
-       "-mtriple=aarch64-linux-gnu"},
+       "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native, -num-cores=2, "
+       "-mtriple=aarch64-linux-gnu and -caches=warm"},
       {"cpu -mtriple=arch64-linux-gnu",
        "target \"cpu -mtriple=arch64-linux-gnu\": unknown triple 'arch64-linux-gnu': did you mean "
        "'aarch64-linux-gnu'? use aarch64-linux-gnu or x86_64-linux-gnu"},
       {"opencl -mtriple=aarch64-linux-gnu",
-       "target \"opencl -mtriple=aarch64-linux-gnu\": unknown attribute '-mtriple': opencl takes -device=0"},
-      {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
+       "target \"opencl -mtriple=aarch64-linux-gnu\": unknown attribute '-mtriple': opencl takes -device=0 and "
+       "-caches=warm"},
+      {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0 and -caches=warm"},
       {"cuda -arch",
        "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas, "
-       "-strict-fp32, -tf32 and -device=0"},
+       "-strict-fp32, -tf32, -device=0 and -caches=warm"},
       {"cuda -strict-fp32=1",
        "target \"cuda -strict-fp32=1\": the attribute '-strict-fp32' takes no value: write it alone"},
       {"cuda -tf32=2",
@@ -65,10 +69,13 @@ TEST(Target, RefusesWithTheWayOut) {
       {"cuda -tf32 -strict-fp32",
        "target \"cuda -tf32 -strict-fp32\": -strict-fp32 excludes what -tf32 allows: give one of the two"},
       {"cpu -tf32",
-       "target \"cpu -tf32\": unknown attribute '-tf32': cpu takes -mcpu=native, -num-cores=2 and "
-       "-mtriple=aarch64-linux-gnu"},
+       "target \"cpu -tf32\": unknown attribute '-tf32': cpu takes -mcpu=native, -num-cores=2, "
+       "-mtriple=aarch64-linux-gnu and -caches=warm"},
       {"opencl -strict-fp32",
-       "target \"opencl -strict-fp32\": unknown attribute '-strict-fp32': opencl takes -device=0"},
+       "target \"opencl -strict-fp32\": unknown attribute '-strict-fp32': opencl takes -device=0 and -caches=warm"},
+      {"cuda -caches=warn",
+       "target \"cuda -caches=warn\": the attribute '-caches' is 'warn': did you mean 'warm'? use warm, flushed or "
+       "network, the default"},
       {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},
       {"cpu -libs=cudnn", "target \"cpu -libs=cudnn\": only cuda has libraries to call: leave -libs out, or use cuda"},
       {"opencl -libs=cublas",

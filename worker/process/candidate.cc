@@ -41,6 +41,9 @@ std::string Printf(const char* format, double a, double b) {
   return text;
 }
 
+// The default one if the job names none that can be read.
+Target TargetOf(const v1::RunJob& job) { return Target::Parse(job.target()).value_or(Target()); }
+
 bool HasNarrowFloats(const ComputeDag& dag) {
   return std::any_of(dag.stages().begin(), dag.stages().end(),
                      [](const Stage& stage) { return IsNarrowFloat(stage.dtype); });
@@ -357,11 +360,13 @@ bool CandidateRunner::Job::Time() {
   options.repeat = std::max<int>(1, static_cast<int>(wanted.repeat()));
   options.min_repeat_ms = wanted.min_repeat_ms();
   options.race_seconds = wanted.race() ? job_.best_seconds() : 0;
-  options.flush_cache = wanted.flush_cache();
+  const Caches caches = TargetOf(job_).caches;
+  options.flush_cache = caches == Caches::kFlushed;
+  options.cold = caches == Caches::kNetwork;
   options.has_run = true;
   options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
-  if (StartsEarly(executable_->program())) {
+  if (caches == Caches::kNetwork && StartsEarly(executable_->program())) {
     absl::StatusOr<InPlace*> in_place = runner_.in_place_.Get();
     if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));
     absl::StatusOr<std::vector<Launch>> writers = (*in_place)->Rewrite(*executable_);
@@ -424,8 +429,7 @@ absl::Status CandidateRunner::Job::EvaluateReference() {
 }
 
 OutputComparison CandidateRunner::Job::CompareWithReference() const {
-  const absl::StatusOr<Target> target = Target::Parse(job_.target());
-  return CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs(), target.ok() ? target->tf32 : 0);
+  return CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs(), TargetOf(job_).tf32);
 }
 
 bool CandidateRunner::Job::Verify() {

@@ -193,7 +193,7 @@ TEST_P(NumbersTest, AreTheSameWhateverTheThreadHasEvaluatedBefore) {
       ASSERT_TRUE(std::equal(std::begin(metrics.features), std::end(metrics.features), one.fresh.features))
           << one.space->name();
     }
-  EXPECT_GT(candidates.size(), 50u);
+  EXPECT_GT(candidates.size(), settings_.whole() ? 50u : 0u);
 }
 
 TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {

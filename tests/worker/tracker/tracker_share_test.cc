@@ -78,7 +78,7 @@ TEST_F(TrackerShareTest, WhatDiffersIsMeasuredForEach) {
   others[2].set_target("cuda");
   others[3].set_device_model("H200");
   others[4].mutable_timing()->set_repeat(4);
-  others[5].mutable_timing()->set_flush_cache(true);
+  others[5].mutable_timing()->set_number(9);
   others[6].set_mode(v1::MEASURE_MODE_VERIFY);
   others[7].set_input_seed(3);
   others[8].set_run_timeout_seconds(1);
