@@ -83,8 +83,8 @@ struct Built {
   NetworkLatency network;  // by which the history knows the plan
 };
 
-// Whether kernels take other times in the network than those that they were measured with. Of a kernel that is by
-// itself they are what is asked for.
+// Whether kernels take other times in the network than those that they were measured with. With other caches than those
+// of a network these are what is asked for.
 bool MattersInNetwork(const Target& target) {
   return target.kind == TargetKind::kCuda && target.caches == Caches::kNetwork;
 }

@@ -69,7 +69,7 @@ absl::Status AddDevice(const std::string& name, std::vector<std::string>* target
   if (colon == std::string::npos || name.find(' ') != std::string::npos) {
     absl::StatusOr<Target> target = Target::Parse(name);
     if (!target.ok()) return NotUnderstood(name);
-    targets->push_back(target->ToString());
+    targets->push_back(target->ForKernels().ToString());  // each request says what caches hold
     return absl::OkStatus();
   }
   if (kind != "cpu" && kind != "opencl" && kind != "cuda") return NotUnderstood(name);

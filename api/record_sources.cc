@@ -98,6 +98,8 @@ class ServedRecords : public RecordSource {
     for (const std::string& key : keys) {
       ASSIGN_OR_RETURN(std::vector<TuningRecord> of_key,
                        client_->Query({target.target.ToString(), key, target.facts.model, ""}, kFastRecords));
+      // As FastRecords: a filter's target matches longer ones as well.
+      std::erase_if(of_key, [&](const TuningRecord& record) { return record.target != target.target.ToString(); });
       std::move(of_key.begin(), of_key.end(), std::back_inserter(fast));
     }
     return fast;

@@ -62,6 +62,7 @@ absl::StatusOr<std::vector<FitTask>> Load(const std::string& path, const Target&
       for (const TuningRecord& record : records) {
         const Timing* timing = record.timing();
         const int space = task.space->Find(record.sketch);
+        if (Target::Parse(record.target).value_or(Target()).caches != target.caches) continue;
         if (timing == nullptr || timing->samples.empty() || space < 0 || task.space->space(space).external()) continue;
         if (task.space->space(space).size() != static_cast<int>(record.configuration.size())) continue;
         task.candidates.push_back({space, record.configuration, MedianSeconds(*timing)});

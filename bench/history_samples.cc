@@ -35,7 +35,9 @@ absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& p
     MeasuredTask measured{tuning, nullptr, {}};
     for (const auto& device : info.devices) {
       ASSIGN_OR_RETURN(const auto records, history->ForWorkload(task.workload_key, device.model));
-      for (const TuningRecord& record : records) state->Restore(record, &measured.samples);
+      for (const TuningRecord& record : records)
+        if (Target::Parse(record.target).value_or(Target()).caches == target.caches)
+          state->Restore(record, &measured.samples);
     }
     if (measured.samples.size() < least) continue;
     ASSIGN_OR_RETURN(measured.space, TaskSpace::Create(dag, options.target, options.facts));

@@ -164,6 +164,7 @@ class TaskSampler {
     options.repeat = 5;
     options.min_repeat_ms = 2;
     options.spare_buffers = &spare_buffers_;
+    options.SetCaches(target_.caches);
     ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
     const double least = *std::min_element(timing.samples.begin(), timing.samples.end());
     candidate.seconds = candidate.seconds > 0 ? std::min(candidate.seconds, least) : least;

@@ -149,7 +149,8 @@ absl::Status Measurer::Measure(const Program& program) {
   }
   TimingOptions options;
   options.repeat = 5;
-  if (StartsEarly(program)) {
+  options.SetCaches(program.target.caches);
+  if (program.target.caches == Caches::kNetwork && StartsEarly(program)) {
     ASSIGN_OR_RETURN(InPlace* const in_place, lazy.Get());
     ASSIGN_OR_RETURN(options.before, in_place->Rewrite(*executable));
   }

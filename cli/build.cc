@@ -214,7 +214,8 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
           "are nearly as fast as the best of their task (up to 4% slower, or 10% where it lets the next kernel start "
           "at another moment) in the whole network, and to use those that "
           "make it faster; for each plan, if the network is checked and measured. 0: records and alternatives that "
-          "are fastest by themselves (default 10 for all plans together for cuda, else 0)")
+          "are fastest by themselves (default 10 for all plans together for cuda, unless the target has -caches, else "
+          "0)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("SECONDS");
   command->add_flag("--no-measure", flags->no_measure,

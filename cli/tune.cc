@@ -275,7 +275,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const api::TuneResult tuned, api::Tune(options));
   flags.json ? PrintJson(session.out, tuned) : PrintText(session.out, tuned);
   if (!interrupt->requested())
-    for (const std::string& doubt : TuneDoubts(tuned)) Warn(session, doubt);
+    for (const std::string& doubt : TuneDoubts(tuned, flags.target)) Warn(session, doubt);
   if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(tuned.progress.measured, "trial"),
                                              "; all are in ", api::HistoryName(flags.history),

@@ -53,7 +53,7 @@ std::string BuildCommand(const TuneFlags& flags) {
                       " --history ", ShellQuoted(api::HistoryName(flags.history)), " --out package");
 }
 
-std::vector<std::string> TuneDoubts(const api::TuneResult& result) {
+std::vector<std::string> TuneDoubts(const api::TuneResult& result, const std::string& target) {
   std::vector<std::string> doubts;
   int64_t tasks = 0, timed = 0, failing = 0;
   for (const api::TaskProgress& task : result.progress.tasks) {
@@ -76,7 +76,8 @@ std::vector<std::string> TuneDoubts(const api::TuneResult& result) {
                         "tune again, or measure "
                         "longer with --min-repeat-ms",
                         100 * result.spread));
-  if (const std::string speed = SpeedDoubt(result); !speed.empty()) doubts.push_back(speed);
+  const bool of_network = !absl::StrContains(target, " -caches=") || absl::StrContains(target, " -caches=network");
+  if (const std::string speed = SpeedDoubt(result); of_network && !speed.empty()) doubts.push_back(speed);
   return doubts;
 }
 

@@ -13,7 +13,8 @@ namespace diapason {
 std::string BuildCommand(const TuneFlags& flags);
 
 // One sentence each, with what to do: tasks that have no time, timings that spread by more than 20%, and a network
-// whose latency is larger than the sum of its tasks' times by 30% or more.
-std::vector<std::string> TuneDoubts(const api::TuneResult& result);
+// whose latency is larger than the sum of its tasks' times by 30% or more (if these are times as in a network: the
+// target says no other -caches).
+std::vector<std::string> TuneDoubts(const api::TuneResult& result, const std::string& target);
 
 }  // namespace diapason

@@ -22,7 +22,7 @@ namespace diapason {
 
 // A measured candidate.
 struct Sample {
-  uint64_t task = 0;  // hash of workload and device: labels are comparable within a task only
+  uint64_t task = 0;  // hash of workload, device and what its caches held: labels are comparable within a task only
   uint64_t candidate =
       0;  // hash of space and configuration: a sample of the same task and candidate replaces the older
   std::vector<float> features;

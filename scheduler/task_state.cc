@@ -8,6 +8,18 @@
 
 namespace diapason {
 
+namespace {
+
+// Names what is told apart by the times of a task's candidates: those of another device or other caches are not
+// comparable.
+std::string LabelsOf(const TuningTask& task, const TunerOptions& options) {
+  std::string text = absl::StrCat(task.workload_key, "\n", options.facts.model);
+  if (options.target.caches != Caches::kNetwork) absl::StrAppend(&text, "\n", NameOf(options.target.caches));
+  return text;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask task, const TunerOptions& options) {
   std::unique_ptr<TaskState> state(new TaskState);
   state->id_ = id;
@@ -19,7 +31,7 @@ absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask 
     return absl::FailedPreconditionError(absl::StrCat("task ", id, " (", task.name, ") has no schedule for ",
                                                       options.target.ToString(), ": leave it out with --tasks"));
   state->space_ = *std::move(space);
-  state->key_ = CandidateHash(absl::StrCat(task.workload_key, "\n", options.facts.model), {});
+  state->key_ = CandidateHash(LabelsOf(task, options), {});
   state->flops_ = task.dag.flops();
   state->shape_ = ShapeOf(task.dag);
   state->workload_ = std::make_shared<const std::string>(SerializeDag(task.dag));

@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<MeasureOutcome>> ClientMeasurer::Next(double timeout_
 
 absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOptions& options) {
   EmbeddedOptions embedded;
-  Target target = options.target;
+  Target target = options.target.ForKernels();
   target.device = options.device;
   embedded.pipeline.devices = {target.ToString()};
   embedded.pipeline.builders = options.builders;

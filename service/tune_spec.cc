@@ -333,7 +333,11 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job's model '", spec.model, "' is a file: send its content, or name a built-in network"));
   RETURN_IF_ERROR(CheckNumbers(spec));
-  RETURN_IF_ERROR(Target::Parse(spec.target).status());
+  ASSIGN_OR_RETURN(Target target, Target::Parse(spec.target));
+  if (message.flush_l2()) {
+    target.caches = Caches::kFlushed;
+    spec.target = target.ToString();
+  }
   return spec;
 }
 

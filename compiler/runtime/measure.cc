@@ -54,6 +54,9 @@ class Stopwatch {
 };
 
 // Times runs of plans that each hold `copies` runs of what is measured. Several plans take turns.
+// Of a sample whose runs each begin with a flush, which may take a thousand times as long as they.
+constexpr int64_t kLeastFlushedRuns = 16;
+
 class Measurer {
  public:
   // Each run of the plans takes `extra` seconds more than what is measured.
@@ -144,7 +147,8 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
   if (options_.race_seconds > 0) RETURN_IF_ERROR(Race(timing, estimate));
   if (!timing.stopped_early) {
     const int repeat = std::max(1, options_.repeat);
-    int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, options_.number);
+    const int64_t least = options_.flush_cache ? std::max(options_.number, kLeastFlushedRuns) : options_.number;
+    int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, least);
     // No sample may take the whole of max_seconds.
     const double share = options_.max_seconds / repeat;
     plans = std::clamp<int64_t>(

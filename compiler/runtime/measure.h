@@ -71,6 +71,12 @@ struct TimingOptions {
   // Measuring ends with the samples that there are (at least one) once it has taken this long. A kernel that hangs is
   // not stopped by this: the process that supervises has that deadline.
   double max_seconds = 10;
+
+  // Sets flush_cache and cold. With other caches than those of a network nothing comes `before`.
+  void SetCaches(Caches caches) {
+    flush_cache = caches == Caches::kFlushed;
+    cold = caches == Caches::kNetwork;
+  }
 };
 
 // Runs once to warm up, unless it has run, then measures. Kernels shorter than a launch are repeated inside one plan

@@ -64,6 +64,8 @@ struct Kernel {
   // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the
   // other fields are then of no meaning. Shared: kernels are copied into every launch.
   std::shared_ptr<const LibraryCall> library;
+  // Calls of libraries are the same where they are one object.
+  bool operator==(const Kernel&) const = default;
 };
 
 // Whether a launch on a GPU can hold the kernel's grid and block; the driver knows the device's own limits.

@@ -29,15 +29,6 @@ const char* NameOf(TargetKind kind) {
   return "?";
 }
 
-const char* NameOf(Caches caches) {
-  switch (caches) {
-    case Caches::kNetwork: return "network";
-    case Caches::kWarm: return "warm";
-    case Caches::kFlushed: return "flushed";
-  }
-  return "?";
-}
-
 std::string AttributesOf(TargetKind kind) {
   switch (kind) {
     case TargetKind::kCpu: return "-mcpu=native, -num-cores=2, -mtriple=aarch64-linux-gnu and -caches=warm";
@@ -223,6 +214,15 @@ class TargetParser {
 };
 
 }  // namespace
+
+const char* NameOf(Caches caches) {
+  switch (caches) {
+    case Caches::kNetwork: return "network";
+    case Caches::kWarm: return "warm";
+    case Caches::kFlushed: return "flushed";
+  }
+  return "?";
+}
 
 Target Target::ForKernels() const {
   Target target = *this;

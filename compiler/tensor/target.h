@@ -13,10 +13,14 @@ enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 
 // What the caches hold when a kernel that is timed begins.
 enum class Caches : uint8_t {
-  kNetwork = 0,  // what they would in a network: inputs that were just written; constants come from memory
+  // What they would in a network: constants come from memory, and on cuda inputs were just written. On opencl the same
+  // as kWarm.
+  kNetwork = 0,
   kWarm = 1,  // its own operands, since the same kernel ran before: a kernel by itself, which is called again and again
   kFlushed = 2,  // nothing
 };
+
+const char* NameOf(Caches caches);  // "network", "warm", "flushed"
 
 // "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm", "opencl",
 // "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".

@@ -106,7 +106,8 @@ struct BuildOptions {
   // fusion alternatives whose tasks take up to 50% longer, and verified records that take up to 4% longer than the best
   // of their task (10% where they let the next kernel start at another moment), are tried in the place of the fastest,
   // and are used if the whole network becomes faster. 0: what is fastest by the times of tasks alone. Nothing:
-  // kRefineSeconds for all plans together on cuda, where kernels overlap; 0 elsewhere.
+  // kRefineSeconds for all plans together on cuda, where kernels overlap; 0 elsewhere, and where the target has
+  // -caches, which asks for other times than those in the network.
   std::optional<double> refine_seconds;
   bool list_fallbacks = false;  // warnings list the tasks without a verified record instead of their number
   Hooks hooks;

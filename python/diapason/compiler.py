@@ -316,7 +316,7 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
         check: if the device is present, compare the network with the reference implementation of the model.
         measure: if the device is present and all tasks have records, measure the package's latency and keep it in the first history.
         refine: if the network is checked and measured: seconds to try records that are nearly the fastest, and other fusion alternatives, in the whole network,
-            and to use those that make it faster. 0: none; by default 10 for cuda, else 0.
+            and to use those that make it faster. 0: none; by default 10 for cuda unless the target has ``-caches``, else 0.
         progress: show a line with the current step, as :func:`diapason.tune` does.
         build_timeout: seconds to compile a task.
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "diapason/compiler.h"
 #include "diapason/explain.h"
 #include "diapason/history.h"
 #include "diapason/records.h"
@@ -141,6 +142,41 @@ TEST_F(HistoryChanges, ARecordIsExplainedWithItsLoopsAndShare) {
   EXPECT_EQ(explained->shares[0].network, "gemm");
   EXPECT_DOUBLE_EQ(explained->shares[0].share, 1);
   EXPECT_EQ(ExplainRecord(Path("h.db"), 999).status().code(), absl::StatusCode::kNotFound);
+}
+
+// What was timed with other caches has its own records; programs and packages do not depend on it.
+TEST_F(HistoryChanges, OtherCachesHaveRecordsOfTheirOwnAndTheSamePackages) {
+  ASSERT_TRUE(CopyHistory(Path("h.db"), Path("both.db")).ok());
+  const std::string warm = std::string(kOneCore) + " -caches=warm";
+  TuneOptions options;
+  options.model.source = "gemm";
+  options.model.options = {{"m", "32"}, {"n", "48"}, {"k", "64"}};
+  options.target = warm;
+  options.history = Path("both.db");
+  options.trials = 3;
+  options.min_repeat_ms = 1;
+  const absl::StatusOr<TuneResult> tuned = Tune(options);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  EXPECT_EQ(tuned->progress.measured, 3) << "trials of other caches do not count";
+  const HistorySummary summary = SummaryOf("both.db");
+  ASSERT_EQ(summary.workloads.size(), 2u);
+  EXPECT_EQ(summary.workloads[0].target, kOneCore);
+  EXPECT_EQ(summary.workloads[1].target, warm);
+  const absl::StatusOr<Explanation> explained = ExplainRecord(Path("both.db"), best);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_EQ(explained->shares.size(), 1u);
+
+  BuildOptions build;
+  build.model = options.model;
+  build.target = warm;
+  build.histories = {Path("both.db")};
+  build.out = Path("package");
+  const absl::StatusOr<BuildReport> built = Build(build);
+  ASSERT_TRUE(built.ok()) << built.status();
+  std::ifstream manifest(Path("package") + "/manifest.json");
+  const std::string text{std::istreambuf_iterator<char>(manifest), {}};
+  EXPECT_NE(text.find(kOneCore), std::string::npos);
+  EXPECT_EQ(text.find("-caches"), std::string::npos);
 }
 
 TEST_F(HistoryChanges, ACandidateIsExplainedWithTheParametersThatAreChosen) {

@@ -27,26 +27,26 @@ api::TuneResult ResultOf(int tasks, int timed, double seconds = 40) {
 
 TEST(TuneDoubts, AskForMoreTimeWhereTasksWereNotTimed) {
   EXPECT_THAT(
-      TuneDoubts(ResultOf(30, 20)),
+      TuneDoubts(ResultOf(30, 20), "cpu"),
       ElementsAre(
           "10 of 30 tasks were not timed, and a build uses their fallback schedules: use --seconds 80 or more"));
   EXPECT_THAT(
-      TuneDoubts(ResultOf(30, 29)),
+      TuneDoubts(ResultOf(30, 29), "cpu"),
       ElementsAre("1 of 30 tasks was not timed, and a build uses its fallback schedule: use --seconds 50 or more"));
   EXPECT_THAT(
-      TuneDoubts(ResultOf(4, 2, 0)),
+      TuneDoubts(ResultOf(4, 2, 0), "cpu"),
       ElementsAre("2 of 4 tasks were not timed, and a build uses their fallback schedules: use --trials 20 or more"));
-  EXPECT_THAT(TuneDoubts(ResultOf(30, 30)), IsEmpty());
+  EXPECT_THAT(TuneDoubts(ResultOf(30, 30), "cpu"), IsEmpty());
 }
 
 TEST(TuneDoubts, LeaveOutWhatDoesNotCountAndTellOfWhatFails) {
   api::TuneResult result = ResultOf(3, 1);
   result.progress.tasks[1].tuned = false;
   result.progress.tasks[2].trials = 8;
-  EXPECT_THAT(TuneDoubts(result),
+  EXPECT_THAT(TuneDoubts(result, "cpu"),
               ElementsAre("all trials of 1 of 2 tasks failed; `diapason history info` counts the errors"));
   result.progress.tasks[2].count = 0;
-  EXPECT_THAT(TuneDoubts(result), IsEmpty());
+  EXPECT_THAT(TuneDoubts(result, "cpu"), IsEmpty());
 }
 
 TEST(TuneDoubts, TellOfANetworkThatTakesMuchLongerThanItsTasks) {
@@ -54,25 +54,28 @@ TEST(TuneDoubts, TellOfANetworkThatTakesMuchLongerThanItsTasks) {
   result.progress.tasks_us = 10500;
   result.checks.resize(1);
   result.checks[0].latency_us = 14200;
-  EXPECT_THAT(TuneDoubts(result), ElementsAre("the network takes 1.35 times as long as its tasks together: the machine "
-                                              "was probably faster when these were timed; end other programs and tune "
-                                              "again"));
+  EXPECT_THAT(TuneDoubts(result, "cpu"),
+              ElementsAre("the network takes 1.35 times as long as its tasks together: the machine "
+                          "was probably faster when these were timed; end other programs and tune "
+                          "again"));
+  EXPECT_THAT(TuneDoubts(result, "cpu -caches=warm"), IsEmpty()) << "its constants come from memory";
+  EXPECT_EQ(TuneDoubts(result, "cpu -caches=network").size(), 1u);
   result.checks[0].wrong_records.emplace_back();
-  EXPECT_THAT(TuneDoubts(result), IsEmpty()) << "the tasks' times are those of records that were replaced";
+  EXPECT_THAT(TuneDoubts(result, "cpu"), IsEmpty()) << "the tasks' times are those of records that were replaced";
   result.checks[0].wrong_records.clear();
   result.checks[0].latency_us = 13000;
-  EXPECT_THAT(TuneDoubts(result), IsEmpty());
+  EXPECT_THAT(TuneDoubts(result, "cpu"), IsEmpty());
 }
 
 TEST(TuneDoubts, TellOfABusyMachine) {
   api::TuneResult result = ResultOf(1, 1);
   result.spread = 0.34;
-  EXPECT_THAT(TuneDoubts(result),
+  EXPECT_THAT(TuneDoubts(result, "cpu"),
               ElementsAre("the machine was busy: the timings of a typical trial spread by 34%; end other programs and "
                           "tune again, or measure longer with "
                           "--min-repeat-ms"));
   result.spread = 0.2;
-  EXPECT_THAT(TuneDoubts(result), IsEmpty());
+  EXPECT_THAT(TuneDoubts(result, "cpu"), IsEmpty());
 }
 
 TEST(BuildCommand, HasWhatWasTuned) {

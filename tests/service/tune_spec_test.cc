@@ -61,6 +61,14 @@ TEST(TuneSpec, EveryOptionArrives) {
   EXPECT_EQ(read->options.strict, true);
 }
 
+TEST(TuneSpec, AnOlderClientsFlushesAreSaidByTheTarget) {
+  v1::TuneSpec message;
+  ToProto(Everything(), message);
+  const std::string target = FromProto(message)->target;
+  message.set_flush_l2(true);
+  EXPECT_EQ(FromProto(message)->target, target + " -caches=flushed");
+}
+
 TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
   auto refusal = [](const std::function<void(v1::TuneSpec&)>& change) {
     v1::TuneSpec message;

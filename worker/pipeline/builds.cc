@@ -78,7 +78,7 @@ v1::BuildJob Builds::BuildJobOf(const BuildTask& task) const {
   const v1::MeasureRequest& request = task.job->request;
   v1::BuildJob build;
   build.set_workload(request.workload());
-  build.set_target(task.job->target);
+  build.set_target(task.job->built_target);
   build.set_reference(task.reference != nullptr);
   if (task.reference == nullptr) build.set_schedule(request.schedule());
   if (task.of_network()) FillNetworkBuild(task, build);

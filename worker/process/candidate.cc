@@ -360,9 +360,8 @@ bool CandidateRunner::Job::Time() {
   options.repeat = std::max<int>(1, static_cast<int>(wanted.repeat()));
   options.min_repeat_ms = wanted.min_repeat_ms();
   options.race_seconds = wanted.race() ? job_.best_seconds() : 0;
-  const Caches caches = TargetOf(job_).caches;
-  options.flush_cache = caches == Caches::kFlushed;
-  options.cold = caches == Caches::kNetwork;
+  const Caches caches = wanted.flush_cache() ? Caches::kFlushed : TargetOf(job_).caches;
+  options.SetCaches(caches);
   options.has_run = true;
   options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;

@@ -15,12 +15,6 @@ namespace {
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
 
-bool IsSameKernel(const Kernel& a, const Kernel& b) {
-  return a.library == nullptr && b.library == nullptr && a.name == b.name && a.overlap == b.overlap &&
-         a.grid == b.grid && a.block == b.block && a.shared_bytes == b.shared_bytes && a.cluster == b.cluster &&
-         a.tensor_maps == b.tensor_maps;
-}
-
 }  // namespace
 
 absl::StatusOr<PreparedLaunch> CudaLaunchPreparer::Prepare(const Launch& launch) {
@@ -121,7 +115,8 @@ absl::StatusOr<std::vector<PreparedLaunch>> CudaLaunchPreparer::PrepareAll(const
   std::map<std::pair<const Module*, std::vector<DeviceBuffer*>>, size_t> first;
   for (const Launch& launch : launches) {
     const auto [known, is_new] = first.try_emplace({launch.module, launch.args}, all.size());
-    if (!is_new && IsSameKernel(all[known->second].kernel, launch.kernel)) {
+    // A call of a library prepares memory of its own.
+    if (!is_new && launch.kernel.library == nullptr && all[known->second].kernel == launch.kernel) {
       all.push_back(all[known->second]);
       continue;
     }

@@ -20,11 +20,11 @@ using ::testing::HasSubstr;
 
 // Counts what is moved; its kernels are "double" and those that misbehave as they are told here.
 struct DeviceCounts {
-  int64_t in = 0, out = 0, within = 0, allocated = 0;
+  int64_t in = 0, out = 0, within = 0, allocated = 0, loads = 0, flushes = 0;
   double kernel_seconds = 1e-3;
   int64_t runs = 0;
   std::set<class Buffer*> buffers;  // those that live
-  void Reset() { in = out = within = allocated = runs = 0; }
+  void Reset() { in = out = within = allocated = runs = loads = flushes = 0; }
   // Called with the arguments of the kernel "candidate".
   std::function<void(std::vector<uint8_t>& in, std::vector<uint8_t>& out)> candidate;
 };
@@ -66,7 +66,7 @@ class DoublingPlan : public Plan {
       }
     }
     counts_.runs += times;
-    return counts_.kernel_seconds * static_cast<double>(times);
+    return counts_.kernel_seconds * static_cast<double>(times * static_cast<int64_t>(launches_.size()));
   }
 
  private:
@@ -106,11 +106,17 @@ class CountingDevice : public Device {
     std::memset(static_cast<Buffer&>(to).data, value, static_cast<size_t>(to.bytes()));
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<Module>> Load(const Program&) override { return std::make_unique<Module>(); }
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Program&) override {
+    ++counts_.loads;
+    return std::make_unique<Module>();
+  }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
     return std::make_unique<DoublingPlan>(counts_, std::move(launches));
   }
-  absl::Status FlushCache() override { return absl::OkStatus(); }
+  absl::Status FlushCache() override {
+    ++counts_.flushes;
+    return absl::OkStatus();
+  }
   Clocks clocks() const override { return {}; }
 
  private:
@@ -148,10 +154,14 @@ class CandidateTest : public testing::Test {
     job.mutable_timing()->set_race(best_seconds > 0);
     job.mutable_timing()->set_repeat(3);
     job.mutable_timing()->set_min_repeat_ms(20);
+    job.mutable_timing()->set_flush_cache(older_tuner_flushes_);
+    job.set_target(target_);
     if (best_seconds > 0) job.set_best_seconds(best_seconds);
     return runner_.Run(job, [](MeasureStage, bool) {});
   }
 
+  std::string target_;
+  bool older_tuner_flushes_ = false;
   DeviceCounts counts_;
   CountingDevice device_{counts_};
   CandidateRunner runner_{device_};
@@ -194,6 +204,25 @@ TEST_F(CandidateTest, WhatLosesTheRaceWithoutWritingItsLastElementIsFoundOut) {
   const v1::RunReply reply = Run(v1::MEASURE_MODE_TIME, 0.4e-3);
   EXPECT_EQ(reply.error().kind(), "wrong_result");
   EXPECT_EQ(reply.error().text(), "element 1048575 of output 'y' was not written, or came from memory that was not");
+}
+
+// In a network a kernel's code is cold as well: copies of the program take turns.
+TEST_F(CandidateTest, TheTargetSaysWhatTheCachesHold) {
+  counts_.kernel_seconds = 4e-4;  // graphs of two
+  struct Case {
+    const char* target;
+    bool older_tuner, copies, flushes;
+  };
+  for (const Case& one :
+       {Case{"cuda -arch=sm_90", false, true, false}, Case{"cuda -arch=sm_90 -caches=warm", false, false, false},
+        Case{"cuda -arch=sm_90 -caches=flushed", false, false, true}, Case{"cuda -arch=sm_90", true, false, true}}) {
+    counts_.Reset();
+    target_ = one.target;
+    older_tuner_flushes_ = one.older_tuner;
+    ASSERT_TRUE(Run(v1::MEASURE_MODE_TIME, 0).has_timing()) << one.target;
+    EXPECT_EQ(counts_.loads > 1, one.copies) << one.target << ": " << counts_.loads;
+    EXPECT_EQ(counts_.flushes > 0, one.flushes) << one.target;
+  }
 }
 
 // A candidate that writes to its inputs does not change those of the next.
