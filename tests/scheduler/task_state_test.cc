@@ -18,7 +18,8 @@ uint64_t KeyOfSamples(const std::string& target, const std::string& model) {
   TunerOptions options;
   options.target = Target::Parse(target).value();
   options.facts.model = model;
-  options.make_space = [](const ComputeDag& dag, const Target&, const DeviceFacts&) -> absl::StatusOr<std::unique_ptr<TaskSpace>> {
+  options.make_space = [](const ComputeDag& dag, const Target&,
+                          const DeviceFacts&) -> absl::StatusOr<std::unique_ptr<TaskSpace>> {
     std::vector<std::unique_ptr<Space>> spaces;
     spaces.push_back(std::make_unique<FakeSpace>(FakeSpace::Options{}));
     return std::make_unique<TaskSpace>(dag, std::move(spaces));
@@ -35,11 +36,12 @@ uint64_t KeyOfSamples(const std::string& target, const std::string& model) {
 }
 
 TEST(TaskState, TimesOfOtherDevicesAndCachesAreLearnedApart) {
-  EXPECT_EQ(KeyOfSamples("cuda -arch=sm_90", "NVIDIA H200"), KeyOfSamples("cuda -arch=sm_90 -libs=cublas", "NVIDIA H200"));
-  const std::set<uint64_t> apart = {
-      KeyOfSamples("cuda -arch=sm_90", "NVIDIA H200"), KeyOfSamples("cuda -arch=sm_90", "NVIDIA H100"),
-      KeyOfSamples("cuda -arch=sm_90 -caches=warm", "NVIDIA H200"),
-      KeyOfSamples("cuda -arch=sm_90 -caches=flushed", "NVIDIA H200")};
+  EXPECT_EQ(KeyOfSamples("cuda -arch=sm_90", "NVIDIA H200"),
+            KeyOfSamples("cuda -arch=sm_90 -libs=cublas", "NVIDIA H200"));
+  const std::set<uint64_t> apart = {KeyOfSamples("cuda -arch=sm_90", "NVIDIA H200"),
+                                    KeyOfSamples("cuda -arch=sm_90", "NVIDIA H100"),
+                                    KeyOfSamples("cuda -arch=sm_90 -caches=warm", "NVIDIA H200"),
+                                    KeyOfSamples("cuda -arch=sm_90 -caches=flushed", "NVIDIA H200")};
   EXPECT_EQ(apart.size(), 4u);
 }
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
+#include "compiler/tensor/target.h"
 #include "worker/pipeline/network_builds.h"
 #include "worker/process/convert.h"
 
@@ -16,6 +19,12 @@ void NoteBuilt(Job& job) {
   v1::StageTimes& times = *job.result.mutable_times();
   times.set_build_ended_at(absl::GetCurrentTimeNanos());
   if (times.build_started_at() == 0) times.set_build_started_at(times.build_ended_at());
+}
+
+// Requests whose targets differ in what programs do not depend on share them.
+std::string TargetOfPrograms(const Job& job) {
+  const absl::StatusOr<Target> target = Target::Parse(job.target);
+  return target.ok() ? target->ForKernels().ToString() : job.target;
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ v1::BuildJob Builds::BuildJobOf(const BuildTask& task) const {
   const v1::MeasureRequest& request = task.job->request;
   v1::BuildJob build;
   build.set_workload(request.workload());
-  build.set_target(task.job->built_target);
+  build.set_target(TargetOfPrograms(*task.job));
   build.set_reference(task.reference != nullptr);
   if (task.reference == nullptr) build.set_schedule(request.schedule());
   if (task.of_network()) FillNetworkBuild(task, build);

@@ -34,7 +34,6 @@ struct Job {
   v1::MeasureRequest request;
   Pipeline::Done done;
   std::string target, shared_target;  // with the device's own number, and without
-  std::string built_target;           // what programs depend on of `target`
   v1::MeasureResult result;           // filled in as stages end
   ProgramPtr program, reference;      // null: not built yet
   double build_seconds = 0;

@@ -280,7 +280,6 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   job->shared_target = target->ToString();
   target->device = runners_.target(job->device).device;
   job->target = target->ToString();
-  job->built_target = target->ForKernels().ToString();
   builds_.Add(job);
 }
 

@@ -35,7 +35,7 @@ class BuildersTest : public testing::Test {
   std::vector<JobPtr> Build(const std::vector<std::string>& args, const std::string& words) {
     builders_.Add(Slot(args));
     auto job = std::make_shared<Job>();
-    job->target = job->built_target = "cpu";
+    job->target = "cpu";
     job->request = FakeRequest(1, words);
     jobs_.Add(job);
     builds_.Add(job);

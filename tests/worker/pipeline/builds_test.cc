@@ -15,7 +15,7 @@ class BuildsTest : public testing::Test {
   JobPtr Add(const std::string& schedule, v1::MeasureMode mode = v1::MEASURE_MODE_TIME) {
     auto job = std::make_shared<Job>();
     job->handle = ++handles_;
-    job->target = job->built_target = "cpu";
+    job->target = "cpu";
     job->request.set_workload("w");
     job->request.set_schedule(schedule);
     job->request.set_mode(mode);
