@@ -83,9 +83,9 @@ struct Built {
   NetworkLatency network;  // by which the history knows the plan
 };
 
-// Whether kernels take other times in the network than those that they were measured with. With other caches than those
-// of a network these are what is asked for.
-bool MattersInNetwork(const Target& target) {
+// Whether records are compared in the network by default: where kernels overlap, unless other times than those in a
+// network are asked for.
+bool RefinesByDefault(const Target& target) {
   return target.kind == TargetKind::kCuda && target.caches == Caches::kNetwork;
 }
 
@@ -96,7 +96,7 @@ class Builder {
       : options_(options),
         resolved_(resolved),
         refine_seconds_(options.refine_seconds.value_or(
-            MattersInNetwork(resolved.target) ? kRefineSeconds / static_cast<double>(plans) : 0)),
+            RefinesByDefault(resolved.target) ? kRefineSeconds / static_cast<double>(plans) : 0)),
         device_(OpenDevice(resolved.target)),
         sources_(sources),
         // Records of another device are better than none where there is no such device; where there is one, its own

@@ -28,8 +28,7 @@ absl::StatusOr<std::vector<Explanation::Share>> SharesOf(::diapason::History& hi
     filter.device_model = record.device_model;
     filter.network = link.network;
     ASSIGN_OR_RETURN(std::vector<TuningRecord> best, history.TopK(filter, 1));
-    // A filter's target matches longer ones as well.
-    std::erase_if(best, [&](const TuningRecord& one) { return one.target != record.target; });
+    KeepTarget(record.target, best);
     ASSIGN_OR_RETURN(const auto counts, CountsOf(history, link.network));
     std::vector<Record> records;
     for (const TuningRecord& one : best) records.push_back(RecordOf(one));

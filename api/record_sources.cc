@@ -94,12 +94,12 @@ class ServedRecords : public RecordSource {
   absl::StatusOr<std::vector<TuningRecord>> Fast(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                                  bool) override {
     RETURN_IF_ERROR(Connect());
+    const std::string name = target.target.ToString();
     std::vector<TuningRecord> fast;
     for (const std::string& key : keys) {
       ASSIGN_OR_RETURN(std::vector<TuningRecord> of_key,
-                       client_->Query({target.target.ToString(), key, target.facts.model, ""}, kFastRecords));
-      // As FastRecords: a filter's target matches longer ones as well.
-      std::erase_if(of_key, [&](const TuningRecord& record) { return record.target != target.target.ToString(); });
+                       client_->Query({name, key, target.facts.model, ""}, kFastRecords));
+      KeepTarget(name, of_key);
       std::move(of_key.begin(), of_key.end(), std::back_inserter(fast));
     }
     return fast;

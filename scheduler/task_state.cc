@@ -7,7 +7,6 @@
 #include "compiler/tensor/serialize.h"
 
 namespace diapason {
-
 namespace {
 
 // Names what is told apart by the times of a task's candidates: those of another device or other caches are not

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "compiler/schedule/step.h"
+#include "service/records.h"
 
 namespace diapason {
 namespace {
@@ -67,8 +68,7 @@ absl::StatusOr<std::vector<TuningRecord>> FastRecords(History& history, const st
                                                       const std::string& device_model, const std::string& target) {
   ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
                    history.TopK({target, workload_key, device_model, ""}, kFastRecords));
-  // A filter's target matches longer ones as well.
-  std::erase_if(records, [&](const TuningRecord& record) { return record.target != target; });
+  KeepTarget(target, records);
   return records;
 }
 

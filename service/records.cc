@@ -100,6 +100,10 @@ absl::StatusOr<std::map<std::string, TuningRecord>> RecordsForBuild(History& his
   return records;
 }
 
+void KeepTarget(const std::string& target, std::vector<TuningRecord>& records) {
+  std::erase_if(records, [&](const TuningRecord& record) { return record.target != target; });
+}
+
 absl::StatusOr<std::map<std::string, double>> CountsOf(History& history, const std::string& network) {
   ASSIGN_OR_RETURN(const std::vector<NetworkTask> tasks, history.NetworkTasks(network));
   std::map<std::string, double> counts;

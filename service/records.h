@@ -29,6 +29,9 @@ absl::StatusOr<std::map<std::string, TuningRecord>> RecordsForBuild(History& his
                                                                     const std::string& device_model,
                                                                     const std::string& target);
 
+// Leaves the records of this very target: the target of a RecordFilter matches longer ones as well.
+void KeepTarget(const std::string& target, std::vector<TuningRecord>& records);
+
 // How often each workload occurs in a network; empty: the history knows no such network.
 absl::StatusOr<std::map<std::string, double>> CountsOf(History& history, const std::string& network);
 

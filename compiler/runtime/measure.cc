@@ -77,6 +77,8 @@ class Measurer {
  private:
   // One sample: seconds of a run, the mean over `plans` plans.
   absl::StatusOr<double> Sample(int64_t plans);
+  // Seconds of a run with what is not measured.
+  double Whole(double estimate) const { return estimate + extra_ + flush_seconds_; }
   // Plans to run for a sample of at least `seconds` and `runs`.
   int64_t PlansFor(double estimate, double seconds, int64_t runs) const;
 
@@ -85,7 +87,7 @@ class Measurer {
   const int64_t copies_;
   const TimingOptions& options_;
   const double extra_;
-  const double flush_seconds_;  // before each run, not measured, but part of how long a sample may take
+  const double flush_seconds_;  // before each run
   size_t turn_ = 2;             // of several plans, the first two have run already, for the estimate
 };
 
@@ -104,8 +106,7 @@ absl::StatusOr<double> Measurer::Sample(int64_t plans) {
 }
 
 int64_t Measurer::PlansFor(double estimate, double seconds, int64_t runs) const {
-  const double wanted =
-      std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate + extra_ + flush_seconds_, 1e-9)});
+  const double wanted = std::max({1.0, static_cast<double>(runs), seconds / std::max(Whole(estimate), 1e-9)});
   const double plans = std::ceil(std::min<double>(wanted, kMaxNumber) / static_cast<double>(copies_));
   return std::max<int64_t>(1, static_cast<int64_t>(plans));
 }
@@ -151,8 +152,7 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
     int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, least);
     // No sample may take the whole of max_seconds.
     const double share = options_.max_seconds / repeat;
-    plans = std::clamp<int64_t>(
-        static_cast<int64_t>(share / std::max((estimate + extra_ + flush_seconds_) * copies_, 1e-9)), 1, plans);
+    plans = std::clamp<int64_t>(static_cast<int64_t>(share / std::max(Whole(estimate) * copies_, 1e-9)), 1, plans);
     timing.number = plans * copies_;
     for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
       ASSIGN_OR_RETURN(const double sample, Sample(plans));

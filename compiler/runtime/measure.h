@@ -72,7 +72,7 @@ struct TimingOptions {
   // not stopped by this: the process that supervises has that deadline.
   double max_seconds = 10;
 
-  // Sets flush_cache and cold. With other caches than those of a network nothing comes `before`.
+  // Sets flush_cache and cold. Only with the caches of a network may `before` be given.
   void SetCaches(Caches caches) {
     flush_cache = caches == Caches::kFlushed;
     cold = caches == Caches::kNetwork;
