@@ -153,6 +153,7 @@ absl::Status ApplyNumber(ScheduledStages& stages, const Step& step) {
   StageState& stage = stages.at(step.stage);
   if (step.factors.size() != 1) return BadStep(stage, "one number is needed");
   NumberOf(step.kind, stage) = step.factors[0];
+  if (step.kind == StepKind::kPadRows) stage.odd_rows = !step.ints.empty() && step.ints[0] != 0;
   return absl::OkStatus();
 }
 

@@ -74,6 +74,9 @@ int64_t ReachOf(const Region& tile, int64_t extent, const Bounds& all) {
   return CeilDiv(std::max(extent, last + tile.extent), tile.extent) * tile.extent;
 }
 
+// What is missing of a row to the next odd number of units; 0 without units.
+int64_t ToOddNumber(int64_t row, int64_t unit) { return unit <= 0 ? 0 : (CeilDiv(row, unit) | 1) * unit - row; }
+
 // Core matrices get the widest runs, of up to eight times `run` elements, that divide `width` and what there is.
 void WidenCoreMatrices(int64_t run, int64_t width, StageBounds* b) {
   if (b->buffer[b->buffer.size() - 2] % 8 != 0) return;
@@ -401,8 +404,10 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
   for (int id : stages) {
     const StageState& stage = state_.stage(id);
     StageBounds& b = all->stages[id];
+    const size_t rank = b.buffer.size();
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
+      if (stage.odd_rows && rank > 0) b.row_padding = ToOddNumber(b.buffer.back(), b.row_padding);
       if (stage.core_matrices)
         // A run of windows lies within the channels of one element. A greatest common divisor with 0 is the number.
         WidenCoreMatrices(16 / BytesOf(stage.op.dtype),

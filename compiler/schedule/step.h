@@ -64,7 +64,8 @@ enum class StepKind : uint8_t {
   // as its first spatial axis (partial results); `stage` reduces over it.
   kRfactor = 9,
   // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused
-  // elements.
+  // elements. ints = {1}: only where a row, rounded up to a multiple of them, is an even number of times as long, so
+  // that rows begin an odd number of them apart.
   kPadRows = 10,
   // factors = {steps}: serial inner loops of the stage whose product of extents is at most this are unrolled.
   kUnroll = 11,

@@ -31,6 +31,14 @@ Factor TunableParameters::Tile(const std::string& name, int64_t extent, int32_t 
   return Add(name, TunableParameter::Kind::kTile, TileValues(extent, limit), preferred);
 }
 
+Factor TunableParameters::EvenTile(const std::string& name, int64_t extent, int32_t limit, int32_t preferred) {
+  const std::vector<int32_t> usual = TileValues(extent, limit);
+  std::set<int32_t> values(usual.begin(), usual.end());
+  for (int64_t tiles = 1; tiles <= extent; ++tiles)
+    if (const int64_t tile = (extent + tiles - 1) / tiles; tile <= limit) values.insert(static_cast<int32_t>(tile));
+  return Add(name, TunableParameter::Kind::kTile, {values.begin(), values.end()}, preferred);
+}
+
 Factor TunableParameters::Option(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
   return Add(name, TunableParameter::Kind::kOption, std::move(values), preferred);
 }

@@ -45,6 +45,8 @@ class TunableParameters {
   // Adds one over a tile of a loop of that extent: its divisors, powers of two and 3*2^k, none above `limit`. A number,
   // and no parameter, where there is only one value.
   Factor Tile(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
+  // The same, and what divides the extent most evenly: the least tile of each number of tiles.
+  Factor EvenTile(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
   // Adds one of these values, or a number as above.
   Factor Option(const std::string& name, std::vector<int32_t> values, int32_t preferred);
   // Takes values below `least` from the parameter of a factor, which keeps others.

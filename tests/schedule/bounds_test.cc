@@ -47,5 +47,34 @@ TEST(Accesses, OfAReshapedTensorKeepQuotientsThatDoNotCancel) {
   }
 }
 
+// A tile of 2 rows in shared memory, padded by `unit` elements where that is needed for an odd number of them.
+int64_t PaddingOf(int64_t row, int32_t unit) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {8, row});
+  const int y = b.Compute("y", {8, row}, [&](const auto& i) { return Add(b.At(x, i), FloatImm(1)); });
+  State state(b.Build({y}).value());
+  const int copy = 2;
+  for (const Step& step : {Step{StepKind::kSplit, y, {0}, {Factor::Of(2)}},
+                           Step{StepKind::kCacheRead, x, {}, {}, -1, {static_cast<int32_t>(Memory::kShared), y}},
+                           Step{StepKind::kComputeAt, copy, {2}, {Factor{0}}, y},
+                           Step{StepKind::kPadRows, copy, {}, {Factor::Of(unit)}, -1, {1}}})
+    EXPECT_EQ(state.Apply(step), absl::OkStatus());
+  const Skeleton skeleton(std::move(state));
+  Bounds bounds;
+  skeleton.Infer({}, &bounds);
+  EXPECT_EQ(bounds.stages[copy].buffer, (std::vector<int64_t>{2, row}));
+  EXPECT_EQ(bounds.stages[copy].elements(), 2 * (row + bounds.stages[copy].row_padding));
+  return bounds.stages[copy].row_padding;
+}
+
+TEST(RowPadding, OfAnOddNumberOfUnitsIsWhatARowLacksOfOne) {
+  EXPECT_EQ(PaddingOf(64, 4), 4);
+  EXPECT_EQ(PaddingOf(12, 4), 0);
+  EXPECT_EQ(PaddingOf(64, 8), 8);
+  EXPECT_EQ(PaddingOf(40, 8), 0);
+  EXPECT_EQ(PaddingOf(13, 4), 7);  // 20
+  EXPECT_EQ(PaddingOf(9, 0), 0);
+}
+
 }  // namespace
 }  // namespace diapason

@@ -82,6 +82,7 @@ class ClusterReduction : public SketchRule {
     for (const TensorTile& tile : tiles) shared.tiles.push_back(tile.all());
     info.stage = IntoSharedTile(draft, stage, shared);
     info.consumer = stage;
+    PadTile(draft, stage, tiles);
     const TensorLoops loops = SplitForLanes(draft, stage, tiles, groups);
     draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
     const TensorReduction reduce = TileTensorReduction(draft, info.stage, tiles, loops, {cluster, groups});
@@ -95,6 +96,15 @@ class ClusterReduction : public SketchRule {
     const Factor blocks = draft->OptionParameter("cluster", ClusterSizes(*draft, stage), 4);
     const int axis = LongestReduceAxis(draft->state(), stage);
     return {axis, axis, blocks, with_sets ? draft->OptionParameter("thread_sets", {1, 2, 4}, 1) : Factor{}};
+  }
+
+  // The lanes of a warp store into different banks: eight of them hold neighbours of the axis of 16 rows a product,
+  // four pairs of neighbours of the other. Where the tile's rows run along the former, those of two lanes are 2 rows
+  // apart, and an odd number of 4 elements makes that 8 banks of 32; else one row apart, of an odd number of 8.
+  static void PadTile(Draft* draft, int stage, const std::vector<TensorTile>& tiles) {
+    const TensorTile& last = tiles[SpatialAxes(draft->state(), stage).back()];
+    if (!last.has_lanes() || last.apart) return;
+    draft->Do({StepKind::kPadRows, stage, {}, {Factor::Of(last.rows() ? 4 : 8)}, -1, {1}});
   }
 
   // The same from the lanes of products on tensor cores.

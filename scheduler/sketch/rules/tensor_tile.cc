@@ -326,7 +326,10 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
       tile.tiles = draft->TileParameter(name + ".tiles", units, 4, 1);
     } else {
       tile.warps = draft->TileParameter(name + ".groups", units, 4, 1);
-      tile.tiles = draft->TileParameter(name + ".tiles", units, 32, groups.has_parts() ? 8 : 16);
+      const int32_t preferred = groups.has_parts() ? 8 : 16;
+      // Turned forms are for rows that no usual tile divides well.
+      tile.tiles = groups.turned ? draft->parameters().EvenTile(name + ".tiles", units, 32, preferred)
+                                 : draft->TileParameter(name + ".tiles", units, 32, preferred);
     }
     draft->parameters().BoundPadding(extent, tile.all());
   }

@@ -15,6 +15,7 @@
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/interpret.h"
+#include "scheduler/sketch/sketch_space.h"
 #include "scheduler/space.h"
 #include "tests/lower/count_statements.h"
 #include "tests/scheduler/sketch/dags.h"
@@ -685,6 +686,35 @@ TEST(GroupProducts, RowsThatFillNoTilesAreColumns) {
   const auto filled = TaskSpace::Create(HalfProduct({256, 136, 168}, {}), kCuda, FewCores()).value();
   EXPECT_GE(filled->Find("direct/wgmma"), 0);
   EXPECT_LT(filled->Find("direct/wgmma.turned"), 0);
+}
+
+// The tile that the blocks of a cluster sum: a warp's stores, eight lanes along one of its axes and four pairs along
+// the other, are in 32 banks however wide the tile is.
+TEST(GroupProducts, LanesStoreTheTileOfAClusterIntoBanksOfTheirOwn) {
+  std::mt19937 random(3);
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  const auto task = TaskSpace::Create(HalfProduct({100, 136, 328}, {}), kCuda, facts).value();
+  for (const std::string name : {"direct/cluster_tensor", "direct/cluster_wgmma", "direct/cluster_wgmma.turned"}) {
+    ASSERT_GE(task->Find(name), 0) << name;
+    const auto& space = dynamic_cast<const SketchSpace&>(task->space(task->Find(name)));
+    // Elements of 4 bytes from a lane's place to that of the next one across the tile's rows.
+    const int64_t rows_apart = name.ends_with("turned") ? 2 : 1;
+    std::set<int64_t> widths;
+    for (int n = 0; n < 20; ++n) {
+      Bounds bounds;
+      space.skeleton().Infer(Draw(space, {}, random), &bounds);
+      for (int id = 0; id < space.skeleton().state().size(); ++id) {
+        if (!space.skeleton().state().stage(id).odd_rows) continue;
+        const StageBounds& tile = bounds.stages[id];
+        const int64_t apart = rows_apart * (tile.buffer.back() + tile.row_padding);
+        EXPECT_TRUE(apart % 32 == 8 || apart % 32 == 24) << name << ", rows of " << tile.buffer.back();
+        EXPECT_EQ(apart / rows_apart % 4, 0) << "vectors of 16 bytes";
+        widths.insert(tile.buffer.back());
+      }
+    }
+    EXPECT_GE(widths.size(), 2u) << name;
+  }
 }
 
 TEST(GroupProducts, HalvesCompileForTheirArchitecture) {

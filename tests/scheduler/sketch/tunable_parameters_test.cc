@@ -13,6 +13,17 @@ TEST(TunableParameters, TilesAreDivisorsAndRoundNumbersUpToALimit) {
   EXPECT_EQ(TileValues(14, 7), (Values{1, 2, 3, 4, 6, 7}));
 }
 
+// 25 runs of eight rows: a vision transformer's 197.
+TEST(TunableParameters, EvenTilesAreAlsoTheLeastOfEachNumberOfTiles) {
+  TunableParameters parameters;
+  parameters.Tile("usual", 25, 32);
+  parameters.EvenTile("even", 25, 32);
+  parameters.EvenTile("few", 25, 8);
+  EXPECT_EQ(parameters.all()[0].values, (Values{1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 25, 32}));
+  EXPECT_EQ(parameters.all()[1].values, (Values{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 24, 25, 32}));
+  EXPECT_EQ(parameters.all()[2].values, (Values{1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
 TEST(TunableParameters, AreNumberedAsTheyAreAddedUnlessThereIsOneValue) {
   TunableParameters parameters;
   EXPECT_EQ(parameters.Tile("a", 8, 4).parameters[0], 0);
