@@ -68,12 +68,12 @@ Stmt AttachedStages::EmitBetweenBarriers(int id, size_t position) {
   if (!shared) return nullptr;
   std::vector<Stmt> all;
   if (nest_.serial_depth > 0) all.push_back(MakeBarrier());
-  const bool tile = kernel.split.blocks > 1 && id == kernel.root &&
+  const bool tile = kernel.split.parts() > 1 && id == kernel.root &&
                     kernel.bounds.stages[kernel.split.tile].attach_position == static_cast<int>(position);
   all.push_back(shared);
   all.push_back(core_matrices_.Finish(id, position, IntImm(0), 1));
   if (tile) all.push_back(SumOfThreadSets(nest_));
-  all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
+  all.push_back(tile && kernel.split.blocks > 1 ? MakeClusterBarrier() : MakeBarrier());
   all.push_back(bulk_.AwaitOnce(id, position));
   return MakeSeq(all);
 }

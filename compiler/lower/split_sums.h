@@ -6,11 +6,13 @@
 
 namespace diapason {
 
-// The sum, over all parts, of the tile's element at an index. REQUIRES: the kernel's reduction is split.
+// The sum of the tile's element at an index over all parts, or over what SumOfThreadSets has left of them. REQUIRES:
+// the kernel's reduction is split.
 Expr SumOfParts(NestState& nest, const Expr& index);
 
-// Before other blocks read a tile: the results of the block's sets of threads become one, in the place of the first.
-// Null where a block has one set.
+// Before a tile is read. The results of a block's many sets of threads are first summed in groups, side by side, so
+// that no thread reads one after the other; before other blocks read it, they become one, in the place of the first.
+// Null where nothing is summed here.
 Stmt SumOfThreadSets(NestState& nest);
 
 }  // namespace diapason

@@ -124,6 +124,26 @@ TEST(ThreadSets, StreamTheMatrixOfARow) {
   EXPECT_GE(streams.clusters, 2) << "a matrix of few columns is shared by blocks";
 }
 
+// Of 64 sets, eight groups of eight are added first, in one block and in a cluster; fewer are added at once.
+TEST(ThreadSets, ManyAreAddedInGroups) {
+  const ComputeDag dag = RowProduct(8, 512, DType::kFloat16);
+  const testing::Reference expected = testing::MakeReference(dag, 4);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  ASSERT_GE(task->Find("direct/stream"), 0);
+  const Space& space = task->space(task->Find("direct/stream"));
+  for (int32_t blocks : {1, 2}) {
+    int barriers[65] = {};
+    for (int32_t sets : {16, 64}) {
+      const LoweredProgram lowered = Lowered(dag, space, Decide(space, {{"cluster", blocks}, {"thread_sets", sets}}));
+      const KernelFunc& kernel = lowered.kernels.at(0);
+      ASSERT_EQ(kernel.cluster, blocks);
+      barriers[sets] = testing::CountStatements(kernel.body, StmtKind::kBarrier);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected, 1e-3)) << sets << " sets";
+    }
+    EXPECT_EQ(barriers[64], barriers[16] + 1) << blocks << " blocks";
+  }
+}
+
 // The mean of each channel of images, as global pooling takes it.
 ComputeDag MeanOfChannels(int64_t images, int64_t rows, int64_t columns, int64_t channels, DType dtype) {
   DagBuilder b;
@@ -172,7 +192,7 @@ TEST(ThreadSets, MultiplyTheThreadsOfATile) {
     EXPECT_EQ(kernel.cluster, 2);
     shared[sets] = kernel.shared_bytes;
   }
-  EXPECT_EQ(shared[1], 64 * 32 * 4);
+  EXPECT_EQ(shared[1], 64 * (32 + 8) * 4) << "rows of an odd number of 8";
   EXPECT_EQ(shared[2], 2 * shared[1]);
   EXPECT_EQ(shared[4], 4 * shared[1]);
 }
