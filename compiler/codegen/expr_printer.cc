@@ -462,6 +462,17 @@ constexpr Helper kHelpers[] = {
      "  const int a = __shfl_xor_sync(mask, q & 1 ? w0 : w1, 1);\n"
      "  ((int2*)to)[(q & 1) * 2 + (q >> 1)] = q & 1 ? make_int2(a, w1) : make_int2(w0, a);\n"
      "}"},
+    // Words of two rows each of 8 columns, and of 8 more: transposed, each of the four lanes of a row has two columns
+    // of both.
+    {"transposed_store", nullptr, nullptr,
+     "{T} void transposed_store(bool stores, void* to, int w0, int w1) {\n"
+     "  const unsigned q = threadIdx.x & 3;\n"
+     "  int a, b;\n"
+     "  asm volatile(\"movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\" : \"=r\"(a) : \"r\"(w0));\n"
+     "  asm volatile(\"movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\" : \"=r\"(b) : \"r\"(w1));\n"
+     "  const int c = __shfl_xor_sync(0xffffffffu, q & 1 ? a : b, 1);\n"
+     "  if (stores) ((int2*)to)[(q & 1) * 2 + (q >> 1)] = q & 1 ? make_int2(c, b) : make_int2(a, c);\n"
+     "}"},
     {"pack_bytes", nullptr, nullptr,
      "{T} int pack_bytes(int a, int b, int c, int d) {\n"
      "  return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;\n"

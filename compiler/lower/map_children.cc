@@ -38,7 +38,11 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix({s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed});
     case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
-    case StmtKind::kQuadStore: return MakeQuadStore(s.buffer, fn(s.index), Mapped(s.operands, fn), s.extent);
+    case StmtKind::kQuadStore:
+      if (s.transposed)
+        return MakeTransposedStore(s.buffer, fn(s.index), Mapped(s.operands, fn),
+                                   s.condition ? fn(s.condition) : nullptr);
+      return MakeQuadStore(s.buffer, fn(s.index), Mapped(s.operands, fn), s.extent);
     case StmtKind::kPack: return MakePack(s.buffer, fn(s.index), Mapped(s.operands, fn));
     case StmtKind::kFactorParts: return MakeFactorParts(s.part, s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma:

@@ -116,6 +116,16 @@ Stmt MakeQuadStore(int buffer, Expr index, std::vector<Expr> values, int64_t lan
                .operands = std::move(values)});
 }
 
+Stmt MakeTransposedStore(int buffer, Expr index, std::vector<Expr> values, Expr condition) {
+  return Make({.kind = StmtKind::kQuadStore,
+               .extent = kLanesOfWarp,
+               .buffer = buffer,
+               .index = std::move(index),
+               .condition = std::move(condition),
+               .operands = std::move(values),
+               .transposed = true});
+}
+
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors) {
   return Make({.kind = StmtKind::kPack, .buffer = buffer, .index = std::move(index), .operands = std::move(factors)});
 }
@@ -322,8 +332,10 @@ class Printer {
         return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value) + " of lane " +
                                Text(stmt->operands[0]));
       case StmtKind::kQuadStore:
-        return Line(depth, "quad store " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
-                               Texts(stmt->operands) + " by " + std::to_string(stmt->extent) + " lanes");
+        return Line(depth, std::string(stmt->transposed ? "transposed" : "quad") + " store " + Name(stmt->buffer) +
+                               "[" + Text(stmt->index) + "] of " + Texts(stmt->operands) + " by " +
+                               std::to_string(stmt->extent) + " lanes" +
+                               (stmt->condition ? " if " + Text(stmt->condition) : ""));
       case StmtKind::kPack:
         return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Texts(stmt->operands));
       case StmtKind::kFactorParts:

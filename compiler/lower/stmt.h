@@ -91,6 +91,10 @@ enum class StmtKind : uint8_t {
   // of 16 bits from buffer[index] on, the same for all of them and a multiple of what one lane stores. Operand 2t + c
   // of lane 4r + q is element 8t + 2q + c (as kMma leaves them); there are 4 or 8. `extent` lanes are here together:
   // all 32, or 4.
+  // `transposed`: all 32 lanes together store 8 rows of 16 elements. Operand 2t + c of lane 4g + q is element 8t + g of
+  // row 2q + c (as kMma leaves a product whose columns are the tensor's rows); there are 4. Row g begins at the index
+  // that lanes 4g to 4g + 3 have, a multiple of 4. Lane 4g + q stores four elements of row g, from 8 (q % 2) + 4 (q /
+  // 2) on, if its `condition` holds (null: always), which is the same for lanes that store of the same eight.
   kQuadStore,
   kPack,         // buffer[index] = the factors of `operands` packed into one word, the first one in the lowest bits
   kFactorParts,  // buffer[index, index + extent) = the parts `part` of `extent` consecutive elements, of which `value`
@@ -180,14 +184,14 @@ struct StmtNode {
   Expr index{};
   Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kTensorCopy, kMbarrier, kSetRegisters
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
-  Expr condition{};    // kIf, kTensorCopy, kMbarrier
+  Expr condition{};    // kIf, kTensorCopy, kMbarrier, kQuadStore
   // kStore, kMma, kPack, kGroupMma, kBulkCopy, kTensorCopy, kMbarrier, kQuadStore
   std::vector<Expr> operands{};
   std::shared_ptr<const TensorBox> box{};   // kTensorCopy
   std::vector<Expr> sums{};                 // kGroupMma, kGroupSync (kWait): accumulators, elements of `buffer`
   TensorMode tensor = TensorMode::kNone;    // kMma, kLoadMatrix, kGroupMma
   FactorTypes factors{};                    // kMma, kGroupMma
-  bool transposed = false;                  // kLoadMatrix
+  bool transposed = false;                  // kLoadMatrix, kQuadStore
   bool from_zero = false;                   // kMma, kGroupMma: overwrites the accumulators instead of adding to them
   CoreMatrices columns{}, rows{};           // kGroupMma
   GroupSync sync = GroupSync::kBegin;       // kGroupSync
@@ -225,6 +229,7 @@ struct MatrixLoad {
 Stmt MakeLoadMatrix(MatrixLoad load);
 Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
 Stmt MakeQuadStore(int buffer, Expr index, std::vector<Expr> values, int64_t lanes);
+Stmt MakeTransposedStore(int buffer, Expr index, std::vector<Expr> values, Expr condition);
 Stmt MakePack(int buffer, Expr index, std::vector<Expr> factors);
 Stmt MakeFactorParts(FactorPart part, int buffer, Expr index, int64_t elements, Expr value);
 // `sums`: this lane's accumulators, elements of `buffer`, 4 for each 8 columns. 3xTF32, whose products have a separate

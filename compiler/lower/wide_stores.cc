@@ -14,6 +14,7 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kLanesOfRow = 4, kColumnsOfLane = 2, kColumnsOfTile = kLanesOfRow * kColumnsOfLane;
+constexpr int64_t kRowsOfTile = kLanesOfWarp / kLanesOfRow;
 
 class WideStores {
  public:
@@ -26,8 +27,10 @@ class WideStores {
 
   Stmt Run(const Stmt& stmt) {
     if (stmt == nullptr || stmt->body.empty()) return stmt;
-    if (IsLoop(stmt, ForKind::kUnroll) && thread_)
+    if (IsLoop(stmt, ForKind::kUnroll) && thread_) {
       if (Stmt wide = Widened(*stmt)) return wide;
+      if (Stmt transposed = Transposed(*stmt)) return transposed;
+    }
     const Surroundings inside(this, *stmt);
     std::vector<Stmt> body;
     for (const Stmt& child : stmt->body) body.push_back(Run(child));
@@ -178,6 +181,112 @@ class WideStores {
     return ByThread(row);
   }
 
+  // Of a product whose columns are the tensor's rows, a lane has two rows of each of two times eight columns that lie
+  // side by side: `columns` is the loop over these two, with one over the rows and conditions of rows inside.
+  Stmt Transposed(const StmtNode& columns) {
+    if (threads_ % kLanesOfWarp != 0 || diverges_ || columns.extent != 2) return nullptr;
+    const StmtNode *inner = columns.body[0].get(), *rows = nullptr;
+    std::vector<Expr> conditions;
+    for (; inner->kind != StmtKind::kStore; inner = inner->body[0].get()) {
+      const bool pair = inner->kind == StmtKind::kFor && inner->extent == 2 &&
+                        (inner->for_kind == ForKind::kUnroll || inner->for_kind == ForKind::kVectorize);
+      if (pair && rows == nullptr)
+        rows = inner;
+      else if (inner->kind == StmtKind::kIf)
+        conditions.push_back(inner->condition);
+      else
+        return nullptr;
+    }
+    const StmtNode& store = *inner;
+    if (rows == nullptr || store.async || !store.operands.empty() || !narrow_.contains(store.buffer) ||
+        LoadsFrom(store.value, [&](int buffer) { return parameters_.contains(buffer); }))
+      return nullptr;
+    BindTurned(columns, *rows);
+    const std::optional<Expr> index = OfTurnedRow(store.index, columns, *rows);
+    if (!index || analyzer_.KnownDivisor(*index) % 4 != 0) return nullptr;
+    Expr condition;
+    for (const Expr& one : conditions) {
+      const std::optional<Expr> of_row = ConditionOfTurnedRow(one, columns, *rows);
+      if (!of_row) return nullptr;
+      condition = condition ? And(condition, *of_row) : *of_row;
+    }
+    std::vector<Expr> values;
+    for (int64_t half = 0; half < 2; ++half)
+      for (int64_t row = 0; row < 2; ++row)
+        values.push_back(analyzer_.Simplify(
+            Substitute(store.value, {{columns.var.get(), IntImm(half)}, {rows->var.get(), IntImm(row)}})));
+    return MakeTransposedStore(store.buffer, OfThread(*index), std::move(values),
+                               condition ? OfThread(condition) : nullptr);
+  }
+
+  void BindTurned(const StmtNode& columns, const StmtNode& rows) {
+    warp_ = MakeVar("warp");
+    row_ = MakeVar("row");
+    lane_ = MakeVar("lane");
+    half_ = MakeVar("half");
+    analyzer_.Bind(warp_, threads_ / kLanesOfWarp);
+    analyzer_.Bind(row_, kRowsOfTile);
+    analyzer_.Bind(lane_, kLanesOfRow);
+    analyzer_.Bind(half_, columns.extent);
+    analyzer_.Bind(columns.var, columns.extent);
+    analyzer_.Bind(rows.var, rows.extent);
+  }
+
+  // A sum of multiples of what moves in a turned tile, and of anything else.
+  struct TurnedSum {
+    int64_t by_group, by_lane, by_half, by_pair;  // the lane's group of four, its place there, its columns, its rows
+    Expr rest;
+  };
+  std::optional<TurnedSum> ToTurnedSum(const Expr& e, const StmtNode& columns, const StmtNode& rows) {
+    const Expr thread = Add(Mul(warp_, IntImm(kLanesOfWarp)), Add(Mul(row_, IntImm(kLanesOfRow)), lane_));
+    Affine affine = ToAffine(analyzer_.Simplify(Substitute(e, {{thread_.get(), thread}})));
+    const std::vector<const ExprNode*> moving = {row_.get(), lane_.get(), columns.var.get(), rows.var.get()};
+    TurnedSum sum{affine.CoefficientOf(moving[0]), affine.CoefficientOf(moving[1]), affine.CoefficientOf(moving[2]),
+                  affine.CoefficientOf(moving[3]), nullptr};
+    std::erase_if(affine.terms, [&](const auto& term) {
+      return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
+    });
+    sum.rest = FromAffine(affine);
+    if (std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(sum.rest, var); }))
+      return std::nullopt;
+    return sum;
+  }
+
+  // Where row row_ of the eight begins; nothing unless columns lie side by side.
+  std::optional<Expr> OfTurnedRow(const Expr& index, const StmtNode& columns, const StmtNode& rows) {
+    const std::optional<TurnedSum> sum = ToTurnedSum(index, columns, rows);
+    if (!sum || sum->by_group != 1 || sum->by_half != kColumnsOfTile || sum->by_lane != 2 * sum->by_pair)
+      return std::nullopt;
+    return analyzer_.Simplify(Add(sum->rest, Mul(row_, IntImm(sum->by_pair))));
+  }
+
+  // Of row row_ and the columns half_; nothing unless it is the same for all eight of these.
+  std::optional<Expr> ConditionOfTurnedRow(const Expr& e, const StmtNode& columns, const StmtNode& rows) {
+    if (e->kind == ExprKind::kAnd) {
+      const std::optional<Expr> first = ConditionOfTurnedRow(e->args[0], columns, rows),
+                                second = ConditionOfTurnedRow(e->args[1], columns, rows);
+      if (!first || !second) return std::nullopt;
+      return And(*first, *second);
+    }
+    if (e->kind != ExprKind::kLt && e->kind != ExprKind::kLe) return std::nullopt;
+    std::vector<Expr> sides;
+    for (const Expr& side : e->args) {
+      const std::optional<TurnedSum> sum = ToTurnedSum(side, columns, rows);
+      // Where both rows of a lane are alike, the lane alone counts.
+      const bool alike = sum && sum->by_pair == 0;
+      if (!sum || sum->by_group != 0 || (!alike && sum->by_lane != 2 * sum->by_pair)) return std::nullopt;
+      const Expr of_row = alike ? Mul(FloorDiv(row_, 2), IntImm(sum->by_lane)) : Mul(row_, IntImm(sum->by_pair));
+      sides.push_back(analyzer_.Simplify(Add(Add(sum->rest, of_row), Mul(half_, IntImm(sum->by_half)))));
+    }
+    return e->kind == ExprKind::kLt ? Lt(sides[0], sides[1]) : Le(sides[0], sides[1]);
+  }
+
+  Expr OfThread(const Expr& e) const {
+    return Substitute(e, {{warp_.get(), FloorDiv(thread_, kLanesOfWarp)},
+                          {row_.get(), FloorMod(FloorDiv(thread_, kLanesOfRow), kRowsOfTile)},
+                          {half_.get(), FloorMod(thread_, 2)}});
+  }
+
   const int64_t threads_;
   int* const next_buffer_;
   std::set<int> parameters_, narrow_;
@@ -185,7 +294,7 @@ class WideStores {
   Expr thread_;                        // of the loop around, if all threads are in it
   std::set<const ExprNode*> varying_;  // variables that are not the same for all lanes of a warp
   bool diverges_ = false;              // a condition is around that need not be either
-  Expr row_, lane_;                    // of the thread
+  Expr warp_, row_, lane_, half_;      // of the thread
 };
 
 }  // namespace

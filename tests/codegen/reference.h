@@ -139,10 +139,26 @@ class ReferenceThread {
 
   // What this lane has of it.
   void StoreByQuad(const StmtNode& s) {
+    if (s.transposed) return StoreTransposed(s);
     DIAPASON_CHECK_MSG(Int(s.index) % static_cast<int64_t>(s.operands.size()) == 0, "a store that is not aligned");
     for (int64_t i = 0; i < static_cast<int64_t>(s.operands.size()); ++i)
       memory.at(s.buffer)->at(Int(s.index) + i / 2 * 8 + thread % 4 * 2 + i % 2) =
           Rounded(decls.at(s.buffer), Value(s.operands[i]));
+  }
+
+  // Lanes 4g and 4g + 1 have where row g begins; -1: its first or last eight are not stored.
+  void StoreTransposed(const StmtNode& s) {
+    const int64_t lane = thread % 32, begin = Int(s.index);
+    const bool stores = !s.condition || Int(s.condition) != 0;
+    if (stores) DIAPASON_CHECK_MSG(begin % 4 == 0, "a store that is not aligned");
+    warp->rows[lane] = stores ? begin : -1;
+    warp->barrier.arrive_and_wait();
+    for (int64_t i = 0; i < static_cast<int64_t>(s.operands.size()); ++i) {
+      const int64_t row = warp->rows[4 * (lane % 4 * 2 + i % 2) + i / 2];
+      if (row >= 0)
+        memory.at(s.buffer)->at(row + i / 2 * 8 + lane / 4) = Rounded(decls.at(s.buffer), Value(s.operands[i]));
+    }
+    warp->barrier.arrive_and_wait();
   }
 
   // A register of factors of fewer than 32 bits.

@@ -148,5 +148,86 @@ TEST(WideStores, WhatIsAddedFromMemoryIsLoadedInPairs) {
             1);
 }
 
+// What a warp does with 16 columns of `tiles` times 8 rows: a lane has two rows of two columns of each tile.
+struct TurnedNest {
+  KernelFunc Kernel() const {
+    const Expr row = Add(Mul(tile, IntImm(8)), Add(Mul(FloorMod(thread, 4), IntImm(2)), pair));
+    const Expr column = Add(Mul(half, IntImm(8)), FloorMod(FloorDiv(thread, 4), 8));
+    const Expr index = Add(Mul(row, IntImm(stride)), column);
+    Expr value = Load(kAccumulators, DType::kFloat32, {Add(Mul(half, IntImm(2)), pair)});
+    if (adds) value = Add(value, Cast(DType::kFloat32, Load(kResidual, dtype, {index})));
+    Stmt body = MakeStore(kOutput, index, Cast(dtype, value));
+    if (inner) body = MakeIf(inner(row, column), body);
+    body = MakeFor(ForKind::kUnroll, half, 2, MakeFor(ForKind::kVectorize, pair, 2, body));
+    body = MakeFor(ForKind::kUnroll, tile, 3, body);
+    if (outer) body = MakeIf(outer(thread), body);
+    KernelFunc kernel;
+    kernel.name = "k";
+    kernel.threads = 32;
+    kernel.params = {{kOutput, "y", dtype, Scope::kGlobal, 1024, true, 0},
+                     {kResidual, "r", dtype, Scope::kGlobal, 1024}};
+    kernel.body = MakeFor(ForKind::kThreadX, thread, 32, body);
+    return kernel;
+  }
+
+  int64_t stride = 40;
+  DType dtype = DType::kFloat16;
+  bool adds = false;
+  std::function<Expr(const Expr& row, const Expr& column)> inner;
+  std::function<Expr(const Expr& thread)> outer;
+  Expr thread = MakeVar("thread"), tile = MakeVar("tile"), half = MakeVar("half"), pair = MakeVar("pair");
+};
+
+// A lane says where its row of the eight begins, and has two elements of two columns for others.
+TEST(TransposedStores, RowsOfSixteenAreStoredTogether) {
+  TurnedNest nest;
+  nest.inner = [](const Expr& row, const Expr&) { return Lt(row, IntImm(21)); };
+  int next_buffer = 10;
+  const Stmt body = WithWideStores(nest.Kernel(), &next_buffer).body;
+  ASSERT_EQ(QuadStores(body).size(), 1u) << ToString(body);
+  const StmtNode& store = *QuadStores(body)[0];
+  EXPECT_TRUE(store.transposed);
+  ASSERT_EQ(store.operands.size(), 4u);
+  for (int64_t tile = 0; tile < 3; ++tile)
+    for (int64_t thread : {0, 3, 4, 22, 31}) {
+      const std::vector<std::pair<Expr, int64_t>> at = {{nest.thread, thread}, {nest.tile, tile}};
+      const int64_t row = tile * 8 + thread / 4;
+      EXPECT_EQ(testing::NumberAt(store.index, at), row * 40);
+      EXPECT_EQ(testing::NumberAt(store.condition, at), row < 21);
+      for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(testing::NumberAt(store.operands[i]->args[0]->args[0], at), i);
+    }
+}
+
+// Conditions that both rows of a lane share, and those of eight columns.
+TEST(TransposedStores, ALaneStoresWhatItsConditionIsOf) {
+  TurnedNest nest;
+  nest.inner = [&](const Expr&, const Expr&) {
+    return And(Lt(Add(Mul(nest.tile, IntImm(4)), FloorMod(nest.thread, 4)), IntImm(10)), Lt(nest.half, IntImm(1)));
+  };
+  int next_buffer = 10;
+  const Stmt body = WithWideStores(nest.Kernel(), &next_buffer).body;
+  ASSERT_EQ(QuadStores(body).size(), 1u) << ToString(body);
+  for (int64_t tile = 0; tile < 3; ++tile)
+    for (int64_t thread = 0; thread < 32; ++thread) {
+      const std::vector<std::pair<Expr, int64_t>> at = {{nest.thread, thread}, {nest.tile, tile}};
+      const int64_t row = tile * 8 + thread / 4, half = thread % 2;
+      EXPECT_EQ(testing::NumberAt(QuadStores(body)[0]->condition, at), row < 20 && half < 1) << thread;
+    }
+}
+
+TEST(TransposedStores, OthersStayAsTheyAre) {
+  TurnedNest words, odd, columns, divergent, adds;
+  words.dtype = DType::kFloat32;
+  odd.stride = 42;
+  columns.inner = [](const Expr&, const Expr& column) { return Lt(column, IntImm(13)); };
+  divergent.outer = [](const Expr& thread) { return Lt(thread, IntImm(16)); };
+  adds.adds = true;
+  for (const TurnedNest* nest : {&words, &odd, &columns, &divergent, &adds}) {
+    const KernelFunc kernel = nest->Kernel();
+    int next_buffer = 10;
+    EXPECT_EQ(WithWideStores(kernel, &next_buffer).body, kernel.body) << ToString(kernel);
+  }
+}
+
 }  // namespace
 }  // namespace diapason

@@ -45,6 +45,10 @@ void TensorCorePrinter::PrintQuadStore(const StmtNode& store) {
   std::string words;
   for (size_t i = 0; i < store.operands.size(); i += 2)
     words += ", " + pack + "(" + access_.Texts({store.operands[i], store.operands[i + 1]}) + ")";
+  if (store.transposed)
+    return out_.Line(helpers_.Use("transposed_store") + "(" +
+                     (store.condition ? access_.Text(store.condition) : std::string("true")) + ", " +
+                     access_.AddressText(store.buffer, store.index) + words + ");");
   out_.Line(helpers_.Use(store.operands.size() == 8 ? "quad_store_4" : "quad_store_2") + "<" +
             std::to_string(store.extent) + ">(" + access_.AddressText(store.buffer, store.index) + words + ");");
 }

@@ -177,9 +177,11 @@ class Walker {
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(TensorIntrinsicOf(stmt->tensor).row() - 1)));
         break;
       case StmtKind::kQuadStore:
-        Check(stmt->buffer, *stmt->index);
-        Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
         for (const Expr& operand : stmt->operands) Value(*operand);
+        if (stmt->condition && Value(*stmt->condition) == 0) break;
+        Check(stmt->buffer, *stmt->index);
+        if (!stmt->transposed || !stmt->condition)
+          Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
         break;
       case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
       case StmtKind::kPack:

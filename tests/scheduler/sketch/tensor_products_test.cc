@@ -679,6 +679,7 @@ TEST(GroupProducts, RowsThatFillNoTilesAreColumns) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       const std::string text = ToString(lowered->kernels.back());
       EXPECT_NE(text.find(" columns, w_shared_["), std::string::npos) << text;
+      EXPECT_EQ(text.find("transposed store") != std::string::npos, name == std::string("direct/wgmma.turned")) << text;
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 1e-3));
       EXPECT_TRUE(CompileProgram(*lowered, kCuda).ok());
     }
