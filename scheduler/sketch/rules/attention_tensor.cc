@@ -141,7 +141,7 @@ class TensorSketch : public AttentionSketch {
     keys_.warps = values_.warps;
     if (lanes) {
       // A step is one tile of scores: two of 8 keys are a product's depth.
-      step_ = by_groups() ? draft_.OptionParameter("key.step", {2, 4, 5, 6, 8, 10, 12}, 4)
+      step_ = by_groups() ? draft_.OptionParameter("key.step", {2, 4, 5, 6, 7, 8, 10, 12}, 4)
                           : draft_.OptionParameter("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
       keys_.tiles = Factor::Of(2) * step_;
     } else if (copies_ == Copies::kStream) {
