@@ -29,6 +29,22 @@ TEST(Renamed, AFlagIsReplacedOnlyInTheCommandsThatHadIt) {
   }
 }
 
+// The flag became an attribute of another flag's value: both say what the target cannot be.
+TEST(Renamed, AFlagThatIsNowAnAttributeOfTheTarget) {
+  const std::vector<std::string> tune = {"tune", "gemm", "--history", "h.db", "--trials", "1"};
+  std::vector<std::string> old_name = tune, new_name = tune;
+  old_name.insert(old_name.end(), {"--target", "cpu -caches=warm", "--flush-l2"});
+  new_name.insert(new_name.end(), {"--target", "cpu -caches=warm -caches=flushed"});
+  const CliResult with_old = Cli(old_name), with_new = Cli(new_name);
+  EXPECT_EQ(with_old.code, with_new.code);
+  EXPECT_EQ(with_old.err,
+            "warning: --flush-l2 is deprecated and will be removed in the next release; use --target \"TARGET "
+            "-caches=flushed\"\n" +
+                with_new.err);
+  EXPECT_THAT(with_new.err, HasSubstr("-caches"));
+  EXPECT_THAT(Cli({"tune", "--help"}).out, Not(HasSubstr("flush-l2")));
+}
+
 TEST(Renamed, ConfigurationFilesMayHaveOldKeys) {
   EXPECT_EQ(CurrentKey({"jobs", "watch"}, "give-up"), "timeout");
   EXPECT_EQ(CurrentKey({"fleet", "status"}, "wait"), "wait-timeout");
