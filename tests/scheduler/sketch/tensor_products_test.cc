@@ -913,6 +913,31 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
   }
 }
 
+// Where the tensor's rows are the columns of tiles, lanes store by rows: of tensors that end within a tile in both
+// directions, and of rows of two tiles of eight.
+TEST(GroupProducts, TurnedTilesAreStoredByRows) {
+  std::mt19937 random(6);
+  int by_rows = 0;
+  for (const auto& [rows, columns, k] : {std::array<int64_t, 3>{77, 136, 48}, {100, 72, 64}, {197, 64, 32}}) {
+    const ComputeDag dag = testing::LinearOfHalves(rows, columns, k);
+    const testing::Reference expected = testing::MakeReference(dag, 5);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_GE(task->Find("direct/wgmma.turned.early"), 0);
+    const Space& space = task->space(task->Find("direct/wgmma.turned.early"));
+    for (int n = 0; n < 4; ++n) {
+      const auto lowered =
+          Lower(dag, space.Instantiate(Draw(space, {{"groups", n % 2 + 1}, {"r2", 16}}, random)), kCuda, FewCores());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(ToString(lowered->kernels.back()));
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-3));
+      const auto program = CompileProgram(*lowered, kCuda);
+      ASSERT_TRUE(program.ok()) << program.status();
+      by_rows += program->source.find(" transposed_store(") != std::string::npos;
+    }
+  }
+  EXPECT_EQ(by_rows, 12);
+}
+
 // Where a sum is read before its products are done.
 TEST(GroupProducts, SerializedProductsAreTold) {
   const ComputeDag dag = HalfProduct({256, 256, 256}, {false, true, false});
