@@ -90,7 +90,7 @@ std::vector<std::string> CommandsOf(const CLI::App& command) {
 // "--target" and the like, hidden ones too.
 std::vector<std::string> FlagsOf(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; }))
+  for (const CLI::Option* option : command.get_options([](const CLI::Option* o) { return !o->get_group().empty(); }))
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   return names;
 }

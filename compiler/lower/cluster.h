@@ -7,7 +7,7 @@
 // loops write the tile: each block its share, summed over the shared memory of all blocks, with whatever the root
 // computes on top. A second barrier keeps every block's shared memory alive until it has been read. With sets of
 // threads, a block has as many partial results side by side. In a cluster it sums them before the first barrier;
-// without one the root sums them, and the barriers are those of the block.
+// without one the root sums them, or what is left of many (split_sums.h), and the barriers are those of the block.
 #pragma once
 
 #include "absl/status/statusor.h"

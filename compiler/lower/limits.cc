@@ -34,6 +34,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kGroupBlocks:
     case StepKind::kAlignRows: return {1, kMaxNumber};
     case StepKind::kPadRows:
+    case StepKind::kOddRows:
     case StepKind::kUnroll: return {0, kMaxNumber};
     case StepKind::kReplicate: return {1, kMostReplicas};
     case StepKind::kPipeline:

@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kLanes = 4;
 
+// There is room for whole ones: results of a set are a multiple of them apart.
 int64_t VectorsOfTile(const KernelContext& kernel) {
-  return kernel.bounds.stages[kernel.split.tile].slot_stride() / kLanes;
+  return CeilDiv(kernel.bounds.stages[kernel.split.tile].elements(), kLanes);
 }
 
 // The groups in which threads first sum the results of all sets, side by side: as many as leave the fewest results to

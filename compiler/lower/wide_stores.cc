@@ -44,6 +44,7 @@ class WideStores {
     Surroundings(WideStores* pass, const StmtNode& stmt)
         : pass_(*pass), thread_(pass->thread_), diverges_(pass->diverges_) {
       if (stmt.kind == StmtKind::kFor) pass_.analyzer_.Bind(stmt.var, stmt.extent);
+      if (stmt.kind == StmtKind::kAlloc && stmt.decl.scope == Scope::kLocal) pass_.registers_.insert(stmt.decl.id);
       if (stmt.kind == StmtKind::kFor && stmt.for_kind == ForKind::kThreadX) {
         pass_.thread_ = stmt.extent == pass_.threads_ ? stmt.var : nullptr;
         pass_.varying_.insert(stmt.var.get());
@@ -199,7 +200,7 @@ class WideStores {
     }
     const StmtNode& store = *inner;
     if (rows == nullptr || store.async || !store.operands.empty() || !narrow_.contains(store.buffer) ||
-        LoadsFrom(store.value, [&](int buffer) { return parameters_.contains(buffer); }))
+        !IsOfRegisters(store.value))
       return nullptr;
     BindTurned(columns, *rows);
     const std::optional<Expr> index = OfTurnedRow(store.index, columns, *rows);
@@ -217,6 +218,15 @@ class WideStores {
             Substitute(store.value, {{columns.var.get(), IntImm(half)}, {rows->var.get(), IntImm(row)}})));
     return MakeTransposedStore(store.buffer, OfThread(*index), std::move(values),
                                condition ? OfThread(condition) : nullptr);
+  }
+
+  // Whether lanes may evaluate it where they do not store: it loads registers that the loops around name, nothing else.
+  bool IsOfRegisters(const Expr& e) const {
+    bool all = true;
+    Visit(e, [&](const ExprNode& node) {
+      if (node.kind == ExprKind::kLoad) all = all && registers_.contains(node.buffer) && !Varies(node.args[0]);
+    });
+    return all;
   }
 
   void BindTurned(const StmtNode& columns, const StmtNode& rows) {
@@ -247,7 +257,8 @@ class WideStores {
       return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
     });
     sum.rest = FromAffine(affine);
-    if (std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(sum.rest, var); }))
+    if (Varies(sum.rest) ||
+        std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(sum.rest, var); }))
       return std::nullopt;
     return sum;
   }
@@ -289,7 +300,7 @@ class WideStores {
 
   const int64_t threads_;
   int* const next_buffer_;
-  std::set<int> parameters_, narrow_;
+  std::set<int> parameters_, narrow_, registers_;
   Analyzer analyzer_;
   Expr thread_;                        // of the loop around, if all threads are in it
   std::set<const ExprNode*> varying_;  // variables that are not the same for all lanes of a warp

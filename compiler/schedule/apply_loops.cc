@@ -15,6 +15,7 @@ namespace {
 Factor& NumberOf(StepKind kind, StageState& stage) {
   switch (kind) {
     case StepKind::kPadRows: return stage.pad_rows;
+    case StepKind::kOddRows: return stage.odd_rows;
     case StepKind::kAlignRows: return stage.align_rows;
     case StepKind::kUnroll: return stage.unroll;
     case StepKind::kProducer: return stage.producer;
@@ -153,7 +154,6 @@ absl::Status ApplyNumber(ScheduledStages& stages, const Step& step) {
   StageState& stage = stages.at(step.stage);
   if (step.factors.size() != 1) return BadStep(stage, "one number is needed");
   NumberOf(step.kind, stage) = step.factors[0];
-  if (step.kind == StepKind::kPadRows) stage.odd_rows = !step.ints.empty() && step.ints[0] != 0;
   return absl::OkStatus();
 }
 

@@ -23,7 +23,7 @@ absl::Status ApplyTensorize(ScheduledStages& stages, const Step& step);
 absl::Status ApplyGroupBlocks(ScheduledStages& stages, const Step& step);
 absl::Status ApplyReplicate(ScheduledStages& stages, const Step& step);
 absl::Status ApplyCoreMatrices(ScheduledStages& stages, const Step& step);
-// kPadRows, kAlignRows, kUnroll, kPipeline and kProducer.
+// kPadRows, kOddRows, kAlignRows, kUnroll, kPipeline and kProducer.
 absl::Status ApplyNumber(ScheduledStages& stages, const Step& step);
 
 // Where a stage is computed, and where its result is (apply_places.cc).

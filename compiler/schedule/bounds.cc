@@ -388,7 +388,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.swizzled = false;
     b.bulk = stage.bulk;
     b.producer = stage.producer.Eval(configuration) != 0;
-    b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(configuration);
+    b.row_padding = 0;
     b.row_alignment = stage.align_rows.Eval(configuration);
     b.slots = b.steps = 1;
     b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(configuration));
@@ -407,7 +407,9 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     const size_t rank = b.buffer.size();
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
-      if (stage.odd_rows && rank > 0) b.row_padding = ToOddNumber(b.buffer.back(), b.row_padding);
+      if (b.core_row == 0 && rank > 0)
+        b.row_padding =
+            stage.pad_rows.Eval(configuration) + ToOddNumber(b.buffer.back(), stage.odd_rows.Eval(configuration));
       if (stage.core_matrices)
         // A run of windows lies within the channels of one element. A greatest common divisor with 0 is the number.
         WidenCoreMatrices(16 / BytesOf(stage.op.dtype),

@@ -70,7 +70,7 @@ struct StageState {
   Factor attach_choice;           // index into attach_loops
   Memory memory = Memory::kGlobal;
   Factor pad_rows{0};
-  bool odd_rows = false;  // kPadRows: only to an odd number of these elements
+  Factor odd_rows{0};
   Factor align_rows{1};
   Factor unroll{0};
   TensorMode tensor = TensorMode::kNone;

@@ -29,6 +29,7 @@ ApplyStep FunctionOf(StepKind kind) {
     case StepKind::kLibrary: return ApplyLibrary;
     case StepKind::kRecurrence: return ApplyRecurrence;
     case StepKind::kPadRows:
+    case StepKind::kOddRows:
     case StepKind::kUnroll:
     case StepKind::kPipeline:
     case StepKind::kProducer:

@@ -44,6 +44,7 @@ const char* KindName(StepKind kind) {
     case StepKind::kRoundFactors: return "round_factors";
     case StepKind::kRecurrence: return "recurrence";
     case StepKind::kLibrary: return "library";
+    case StepKind::kOddRows: return "odd_rows";
   }
   return nullptr;
 }

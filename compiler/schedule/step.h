@@ -64,8 +64,7 @@ enum class StepKind : uint8_t {
   // as its first spatial axis (partial results); `stage` reduces over it.
   kRfactor = 9,
   // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused
-  // elements. ints = {1}: only where a row, rounded up to a multiple of them, is an even number of times as long, so
-  // that rows begin an odd number of them apart.
+  // elements. Only of stages that are computed at a loop of another one.
   kPadRows = 10,
   // factors = {steps}: serial inner loops of the stage whose product of extents is at most this are unrolled.
   kUnroll = 11,
@@ -147,6 +146,10 @@ enum class StepKind : uint8_t {
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.
   kLibrary = 32,
+  // factors = {elements}: as kPadRows, by as many elements as a row lacks of an odd number of times so many, so that
+  // rows
+  // begin in different banks of shared memory.
+  kOddRows = 33,
 };
 
 enum class Annotation : uint8_t {

@@ -90,7 +90,7 @@ std::vector<uint8_t> LimitingParameters(const Skeleton& skeleton, int root, size
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
     for (const Factor* factor :
-         {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles, &stage.producer})
+         {&stage.attach_choice, &stage.pad_rows, &stage.odd_rows, &stage.pipeline, &stage.bulk_tiles, &stage.producer})
       AddParameters(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddParameters(loop.factor, &limiting);

@@ -153,6 +153,9 @@ class ReferenceThread {
     if (stores) DIAPASON_CHECK_MSG(begin % 4 == 0, "a store that is not aligned");
     warp->rows[lane] = stores ? begin : -1;
     warp->barrier.arrive_and_wait();
+    DIAPASON_CHECK_MSG(warp->rows[lane] == warp->rows[lane ^ 2], "lanes that store of the same eight do not agree");
+    const int64_t other = warp->rows[lane ^ 1];
+    DIAPASON_CHECK_MSG(!stores || other < 0 || other == begin, "lanes of a row begin at different places");
     for (int64_t i = 0; i < static_cast<int64_t>(s.operands.size()); ++i) {
       const int64_t row = warp->rows[4 * (lane % 4 * 2 + i % 2) + i / 2];
       if (row >= 0)

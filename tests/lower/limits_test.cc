@@ -58,6 +58,21 @@ TEST(LowerLimitsTest, NumbersOutOfRange) {
                 "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }
 
+// A root's buffer is its tensor: rows that are written elsewhere would end behind it.
+TEST(LowerLimitsTest, RowsOfTensorsAreNotPadded) {
+  const Target target = Target::Parse("cpu -mcpu=x86-64-v3 -num-cores=2").value();
+  for (const StepKind kind : {StepKind::kPadRows, StepKind::kOddRows}) {
+    Schedule schedule;
+    schedule.steps = {testing::NumberStep(kind, kP, 1000), testing::NumberStep(kind, kY, 8)};
+    const auto padded = Lower(Task(), schedule, target, DefaultFacts(target)),
+               plain = Lower(Task(), {}, target, DefaultFacts(target));
+    ASSERT_TRUE(padded.ok() && plain.ok());
+    ASSERT_EQ(padded->kernels.size(), plain->kernels.size());
+    for (size_t k = 0; k < plain->kernels.size(); ++k)
+      EXPECT_EQ(ToString(padded->kernels[k]), ToString(plain->kernels[k]));
+  }
+}
+
 TEST(LowerLimitsTest, LoopsThatWouldBeSourceTextWithoutEnd) {
   EXPECT_TRUE(
       LowerStatus({testing::SplitStep(kY, 0, {1024}), testing::AnnotateStep(kY, 3, Annotation::kVectorize)}).ok());

@@ -161,6 +161,7 @@ struct TurnedNest {
     body = MakeFor(ForKind::kUnroll, half, 2, MakeFor(ForKind::kVectorize, pair, 2, body));
     body = MakeFor(ForKind::kUnroll, tile, 3, body);
     if (outer) body = MakeIf(outer(thread), body);
+    body = MakeAlloc({kAccumulators, "c", DType::kFloat32, accumulators, 4}, body);
     KernelFunc kernel;
     kernel.name = "k";
     kernel.threads = 32;
@@ -173,6 +174,7 @@ struct TurnedNest {
   int64_t stride = 40;
   DType dtype = DType::kFloat16;
   bool adds = false;
+  Scope accumulators = Scope::kLocal;
   std::function<Expr(const Expr& row, const Expr& column)> inner;
   std::function<Expr(const Expr& thread)> outer;
   Expr thread = MakeVar("thread"), tile = MakeVar("tile"), half = MakeVar("half"), pair = MakeVar("pair");
@@ -216,13 +218,14 @@ TEST(TransposedStores, ALaneStoresWhatItsConditionIsOf) {
 }
 
 TEST(TransposedStores, OthersStayAsTheyAre) {
-  TurnedNest words, odd, columns, divergent, adds;
+  TurnedNest words, odd, columns, divergent, adds, shared;
   words.dtype = DType::kFloat32;
   odd.stride = 42;
   columns.inner = [](const Expr&, const Expr& column) { return Lt(column, IntImm(13)); };
   divergent.outer = [](const Expr& thread) { return Lt(thread, IntImm(16)); };
   adds.adds = true;
-  for (const TurnedNest* nest : {&words, &odd, &columns, &divergent, &adds}) {
+  shared.accumulators = Scope::kShared;  // where a condition may be what keeps a load inside
+  for (const TurnedNest* nest : {&words, &odd, &columns, &divergent, &adds, &shared}) {
     const KernelFunc kernel = nest->Kernel();
     int next_buffer = 10;
     EXPECT_EQ(WithWideStores(kernel, &next_buffer).body, kernel.body) << ToString(kernel);

@@ -57,7 +57,7 @@ int64_t PaddingOf(int64_t row, int32_t unit) {
   for (const Step& step : {Step{StepKind::kSplit, y, {0}, {Factor::Of(2)}},
                            Step{StepKind::kCacheRead, x, {}, {}, -1, {static_cast<int32_t>(Memory::kShared), y}},
                            Step{StepKind::kComputeAt, copy, {2}, {Factor{0}}, y},
-                           Step{StepKind::kPadRows, copy, {}, {Factor::Of(unit)}, -1, {1}}})
+                           Step{StepKind::kOddRows, copy, {}, {Factor::Of(unit)}, -1, {}}})
     EXPECT_EQ(state.Apply(step), absl::OkStatus());
   const Skeleton skeleton(std::move(state));
   Bounds bounds;

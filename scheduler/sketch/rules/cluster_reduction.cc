@@ -104,7 +104,7 @@ class ClusterReduction : public SketchRule {
   static void PadTile(Draft* draft, int stage, const std::vector<TensorTile>& tiles) {
     const TensorTile& last = tiles[SpatialAxes(draft->state(), stage).back()];
     if (!last.has_lanes() || last.apart) return;
-    draft->Do({StepKind::kPadRows, stage, {}, {Factor::Of(last.rows() ? 4 : 8)}, -1, {1}});
+    draft->Do({StepKind::kOddRows, stage, {}, {Factor::Of(last.rows() ? 4 : 8)}, -1, {}});
   }
 
   // The same from the lanes of products on tensor cores.

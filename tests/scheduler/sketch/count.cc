@@ -179,9 +179,14 @@ class Walker {
       case StmtKind::kQuadStore:
         for (const Expr& operand : stmt->operands) Value(*operand);
         if (stmt->condition && Value(*stmt->condition) == 0) break;
+        if (stmt->transposed) {
+          const int64_t first = thread_ % 2 * 8 + thread_ / 2 % 2 * 4;
+          Check(stmt->buffer, *Add(stmt->index, IntImm(first)));
+          Check(stmt->buffer, *Add(stmt->index, IntImm(first + 3)));
+          break;
+        }
         Check(stmt->buffer, *stmt->index);
-        if (!stmt->transposed || !stmt->condition)
-          Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
+        Check(stmt->buffer, *Add(stmt->index, IntImm(4 * static_cast<int64_t>(stmt->operands.size()) - 1)));
         break;
       case StmtKind::kShuffle: Value(*stmt->value); [[fallthrough]];
       case StmtKind::kPack:
