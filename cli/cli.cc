@@ -87,11 +87,12 @@ std::vector<std::string> CommandsOf(const CLI::App& command) {
   return names;
 }
 
-// "--target" and the like, hidden ones too.
+// "--target" and the like, hidden ones too, but for those that are old names (renamed.h).
 std::vector<std::string> FlagsOf(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options([](const CLI::Option* o) { return !o->get_group().empty(); }))
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; }))
+    for (const std::string& name : option->get_lnames())
+      if (name != "flush-l2") names.push_back("--" + name);
   return names;
 }
 
