@@ -92,7 +92,7 @@ std::vector<std::string> FlagsOf(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; }))
     for (const std::string& name : option->get_lnames())
-      if (name != "flush-l2") names.push_back("--" + name);
+      if ("--" + name != kFlushFlag) names.push_back("--" + name);
   return names;
 }
 

@@ -53,8 +53,7 @@ CurrentArguments ReplaceOldNames(const std::vector<std::string>& args) {
   }
   for (std::string& arg : current.args) {
     const std::string flag = arg.substr(0, arg.find('='));
-    // The commands still have it, since it adds to the value of another flag.
-    if (flag == "--flush-l2" && (BeginsWith(args, {"tune"}) || BeginsWith(args, {"submit"})))
+    if (flag == kFlushFlag && (BeginsWith(args, {"tune"}) || BeginsWith(args, {"submit"})))
       current.warnings.push_back(Warning(flag, "--target \"TARGET -caches=flushed\""));
     const RenamedFlag* renamed = Find(args, flag);
     if (renamed == nullptr) continue;

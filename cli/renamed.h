@@ -7,6 +7,9 @@
 
 namespace diapason {
 
+// A flag of `tune` and `submit` that they still have, hidden, since it adds to the value of another one.
+inline constexpr char kFlushFlag[] = "--flush-l2";
+
 struct CurrentArguments {
   std::vector<std::string> args;
   std::vector<std::string> warnings;  // one sentence for each name that was replaced

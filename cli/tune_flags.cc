@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "cli/renamed.h"
 
 namespace diapason {
 namespace {
@@ -54,8 +55,7 @@ void AddMeasuring(CLI::App* command, TuneFlags* flags) {
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
   command->add_flag("--no-race", flags->no_race,
                     "Measure all candidates in full; by default clearly slower ones are stopped early");
-  // The name before it was an attribute of the target (cli/renamed.h); not in help texts.
-  command->add_flag_callback("--flush-l2", [flags] { flags->target += " -caches=flushed"; })->group("");
+  command->add_flag_callback(kFlushFlag, [flags] { flags->target += " -caches=flushed"; })->group("");
 }
 
 void AddDevices(CLI::App* command, TuneFlags* flags) {

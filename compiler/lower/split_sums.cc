@@ -15,7 +15,7 @@ int64_t VectorsOfTile(const KernelContext& kernel) {
 // The groups in which threads first sum the results of all sets, side by side: as many as leave the fewest results to
 // read one after the other, in both steps together. 1: one step is as good.
 int64_t GroupsOfSets(const KernelContext& kernel) {
-  constexpr int64_t kBarrier = 24;  // results that could be read instead (measured on an H200)
+  constexpr int64_t kBarrier = 24;  // results that could be read instead
   const int64_t sets = kernel.split.thread_sets;
   int64_t best = 1, least = sets;
   for (int64_t groups = 2; groups < sets && groups * VectorsOfTile(kernel) <= kernel.threads; ++groups) {

@@ -170,16 +170,21 @@ class WideStores {
     if (affine.CoefficientOf(tiles.tile.get()) != kColumnsOfTile ||
         affine.CoefficientOf(lane_.get()) != kColumnsOfLane || affine.CoefficientOf(column.get()) != 1)
       return std::nullopt;
-    const std::vector<const ExprNode*> moving = {tiles.tile.get(), lane_.get(), column.get()};
+    const std::optional<Expr> row = Without({tiles.tile.get(), lane_.get(), column.get()}, std::move(affine));
+    if (!row || analyzer_.KnownDivisor(*row) % (kColumnsOfLane * tiles.together) != 0) return std::nullopt;
+    return ByThread(*row);
+  }
+
+  // The sum without the terms of these variables; nothing if others depend on them, or differ within a warp.
+  std::optional<Expr> Without(const std::vector<const ExprNode*>& moving, Affine affine) const {
     std::erase_if(affine.terms, [&](const auto& term) {
       return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
     });
-    const Expr row = FromAffine(affine);
-    if (Varies(row) ||
-        std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(row, var); }))
+    Expr rest = FromAffine(affine);
+    if (Varies(rest) ||
+        std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(rest, var); }))
       return std::nullopt;
-    if (analyzer_.KnownDivisor(row) % (kColumnsOfLane * tiles.together) != 0) return std::nullopt;
-    return ByThread(row);
+    return rest;
   }
 
   // Of a product whose columns are the tensor's rows, a lane has two rows of each of two times eight columns that lie
@@ -249,18 +254,12 @@ class WideStores {
   };
   std::optional<TurnedSum> ToTurnedSum(const Expr& e, const StmtNode& columns, const StmtNode& rows) {
     const Expr thread = Add(Mul(warp_, IntImm(kLanesOfWarp)), Add(Mul(row_, IntImm(kLanesOfRow)), lane_));
-    Affine affine = ToAffine(analyzer_.Simplify(Substitute(e, {{thread_.get(), thread}})));
+    const Affine affine = ToAffine(analyzer_.Simplify(Substitute(e, {{thread_.get(), thread}})));
     const std::vector<const ExprNode*> moving = {row_.get(), lane_.get(), columns.var.get(), rows.var.get()};
-    TurnedSum sum{affine.CoefficientOf(moving[0]), affine.CoefficientOf(moving[1]), affine.CoefficientOf(moving[2]),
-                  affine.CoefficientOf(moving[3]), nullptr};
-    std::erase_if(affine.terms, [&](const auto& term) {
-      return std::find(moving.begin(), moving.end(), term.first.get()) != moving.end();
-    });
-    sum.rest = FromAffine(affine);
-    if (Varies(sum.rest) ||
-        std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(sum.rest, var); }))
-      return std::nullopt;
-    return sum;
+    const std::optional<Expr> rest = Without(moving, affine);
+    if (!rest) return std::nullopt;
+    return TurnedSum{affine.CoefficientOf(moving[0]), affine.CoefficientOf(moving[1]), affine.CoefficientOf(moving[2]),
+                     affine.CoefficientOf(moving[3]), *rest};
   }
 
   // Where row row_ of the eight begins; nothing unless columns lie side by side.

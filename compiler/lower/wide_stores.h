@@ -9,9 +9,9 @@ namespace diapason {
 
 // The same kernel with lanes that exchange their columns of four times eight (or of two times eight) among the four of
 // a row before they are stored, and then store 16 (8) bytes each: kQuadStore. Only loops over tiles whose elements have
-// 16 bits, whose conditions are the same for a row, and that lie at multiples of 16 (8) bytes are changed. Of rows that
-// are columns, the lanes of a warp exchange 8 rows of 16 elements (movmatrix) and store 8 bytes each, where nothing
-// that is stored is loaded there. `next_buffer`: an id that no buffer has; the next one is left there.
+// 16 bits, whose conditions are the same for a row, and that lie at multiples of 16 (8) bytes are changed. Where
+// rows are columns of the product, the lanes of a warp transpose 8 rows of 16 elements (movmatrix) and store 8 bytes
+// each, if all values are in registers. `next_buffer`: an id that no buffer has; the next one is left there.
 KernelFunc WithWideStores(KernelFunc kernel, int* next_buffer);
 
 }  // namespace diapason

@@ -404,10 +404,9 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
   for (int id : stages) {
     const StageState& stage = state_.stage(id);
     StageBounds& b = all->stages[id];
-    const size_t rank = b.buffer.size();
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
-      if (b.core_row == 0 && rank > 0)
+      if (b.core_row == 0 && !b.buffer.empty())
         b.row_padding =
             stage.pad_rows.Eval(configuration) + ToOddNumber(b.buffer.back(), stage.odd_rows.Eval(configuration));
       if (stage.core_matrices)

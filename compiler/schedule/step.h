@@ -146,9 +146,8 @@ enum class StepKind : uint8_t {
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.
   kLibrary = 32,
-  // factors = {elements}: as kPadRows, by as many elements as a row lacks of an odd number of times so many, so that
-  // rows
-  // begin in different banks of shared memory.
+  // factors = {elements}: as kPadRows, up to the next odd multiple of so many elements, so that rows begin in different
+  // banks of shared memory.
   kOddRows = 33,
 };
 

@@ -98,15 +98,6 @@ class ClusterReduction : public SketchRule {
     return {axis, axis, blocks, with_sets ? draft->OptionParameter("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
-  // The lanes of a warp store into different banks: eight of them hold neighbours of the axis of 16 rows a product,
-  // four pairs of neighbours of the other. Where the tile's rows run along the former, those of two lanes are 2 rows
-  // apart, and an odd number of 4 elements makes that 8 banks of 32; else one row apart, of an odd number of 8.
-  static void PadTile(Draft* draft, int stage, const std::vector<TensorTile>& tiles) {
-    const TensorTile& last = tiles[SpatialAxes(draft->state(), stage).back()];
-    if (!last.has_lanes() || last.apart) return;
-    draft->Do({StepKind::kOddRows, stage, {}, {Factor::Of(last.rows() ? 4 : 8)}, -1, {}});
-  }
-
   // The same from the lanes of products on tensor cores.
   static int BindLanes(Draft* draft, const TensorLoops& loops) {
     const std::vector<int> thread = loops.threads();
@@ -120,6 +111,15 @@ class ClusterReduction : public SketchRule {
     const int threads = draft->Fuse(loops.stage, thread);
     draft->Annotate(loops.stage, threads, Annotation::kThreadX);
     return threads;
+  }
+
+  // Pads the tile so that the lanes of a warp store into different banks. Along one axis eight lanes hold neighbours,
+  // along the other four lanes hold pairs. Where the tile's rows run along the first, lanes are 2 rows apart, which is
+  // 8 banks of 32 if rows have an odd number of 4 elements; else they are one row apart, of an odd number of 8.
+  static void PadTile(Draft* draft, int stage, const std::vector<TensorTile>& tiles) {
+    const TensorTile& last = tiles[SpatialAxes(draft->state(), stage).back()];
+    if (!last.has_lanes() || last.apart) return;
+    draft->Do({StepKind::kOddRows, stage, {}, {Factor::Of(last.rows() ? 4 : 8)}, -1, {}});
   }
 };
 
