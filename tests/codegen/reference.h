@@ -1,21 +1,16 @@
-// Runs loop nests directly, in double: what printed kernels are compared with. The threads of a GPU kernel's block are
-// threads here too, so that barriers do what they do there, and so are those of all blocks of a cluster.
+// Runs loop nests directly, in double: what printed kernels are compared with. The threads of a GPU kernel's block, and
+// of all blocks of a cluster, take turns (fibers.h), so that barriers do what they do there.
 #pragma once
 
 #include <algorithm>
-#include <barrier>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -23,12 +18,15 @@
 #include "base/check.h"
 #include "compiler/lower/stmt.h"
 #include "compiler/tensor/array.h"
+#include "tests/codegen/fibers.h"
 
 namespace diapason::testing {
 
 // What the lanes of a warp show each other.
 struct ReferenceWarp {
-  std::barrier<> barrier{32};
+  explicit ReferenceWarp(Fibers* fibers) : barrier(fibers, 32) {}
+
+  FiberBarrier barrier;
   double shown[32];
   double factors[32][6];
   double group_factors[32][8];
@@ -44,8 +42,6 @@ struct ReferenceArrivals {
 
     bool all_asked() const { return static_cast<int64_t>(copies.size()) >= arrivals; }
   };
-  std::mutex mutex;
-  std::condition_variable asked;
   std::map<std::pair<int, int64_t>, Barrier> barriers;
 };
 
@@ -56,6 +52,7 @@ class ReferenceThread {
   std::function<void()> barrier, cluster_barrier, first_barrier;  // the last one: of all that are no producers
   ReferenceWarp* warp = nullptr;
   ReferenceArrivals* arrivals = nullptr;
+  Fibers* fibers = nullptr;
   int64_t threads = 1;
   std::vector<std::map<int, std::vector<double>>>* blocks = nullptr;  // shared buffers of the cluster's blocks
   std::map<int, std::vector<double>*> memory;                         // global and shared buffers
@@ -132,9 +129,9 @@ class ReferenceThread {
 
   void Shuffle(const StmtNode& s) {
     warp->shown[thread % 32] = Value(s.value);
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
     memory.at(s.buffer)->at(Int(s.index)) = warp->shown[Int(s.operands[0])];
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
   }
 
   // What this lane has of it.
@@ -152,7 +149,7 @@ class ReferenceThread {
     const bool stores = !s.condition || Int(s.condition) != 0;
     if (stores) DIAPASON_CHECK_MSG(begin % 4 == 0, "a store that is not aligned");
     warp->rows[lane] = stores ? begin : -1;
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
     DIAPASON_CHECK_MSG(warp->rows[lane] == warp->rows[lane ^ 2], "lanes that store of the same eight do not agree");
     const int64_t other = warp->rows[lane ^ 1];
     DIAPASON_CHECK_MSG(!stores || other < 0 || other == begin, "lanes of a row begin at different places");
@@ -161,7 +158,7 @@ class ReferenceThread {
       if (row >= 0)
         memory.at(s.buffer)->at(row + i / 2 * 8 + lane / 4) = Rounded(decls.at(s.buffer), Value(s.operands[i]));
     }
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
   }
 
   // A register of factors of fewer than 32 bits.
@@ -189,7 +186,7 @@ class ReferenceThread {
   void LoadMatrix(const StmtNode& s) {
     const int64_t lane = thread % 32;
     warp->rows[lane] = Int(s.value->args[0]);
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
     for (int64_t m = 0; m < s.extent; ++m) {
       const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
       const std::vector<double>& from = *memory.at(s.value->buffer);
@@ -204,7 +201,7 @@ class ReferenceThread {
       else
         to = Packed(s.value->dtype, [&](int i) { return from.at(row + intrinsic.factors_per_register() * word + i); });
     }
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
   }
 
   // What a tensor core sees of a factor: TensorFloat-32. The low 13 bits are ignored, not rounded.
@@ -240,7 +237,7 @@ class ReferenceThread {
     const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
     const int64_t lane = thread % 32;
     for (int i = 0; i < 6; ++i) warp->factors[lane][i] = Value(s.operands[4 + i]);
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = 0;
@@ -255,7 +252,7 @@ class ReferenceThread {
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
       to = s.from_zero ? sum : to + sum;
     }
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
   }
 
   void FactorParts(const StmtNode& s) {
@@ -306,27 +303,32 @@ class ReferenceThread {
     return product.node->operands[product.node->operands.size() - product.parts() + part];
   }
 
-  // Of this warp's 16 rows, by element of k.
+  // Of the lane's two rows of the warp's 16, by element of k.
   std::vector<double> RowFactors(const GroupProduct& product) {
-    std::vector<double> all;
-    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(product.node->tensor);
+    const int64_t depth = TensorIntrinsicOf(product.node->tensor).depth();
     const std::vector<double>& copy = *memory.at(product.node->operands[0]->buffer);
-    const int64_t first = thread / 32 % 4 * 16;
-    for (int64_t row = first; row < first + 16; ++row)
-      for (int64_t k = 0; k < intrinsic.depth(); ++k)
-        all.push_back(copy.at(product.rows + product.node->rows.At(row, k)));
+    const int64_t first = thread / 32 % 4 * 16 + thread % 32 / 4;
+    std::vector<double> all;
+    all.reserve(2 * depth);
+    for (int64_t row : {first, first + 8})
+      for (int64_t k = 0; k < depth; ++k) all.push_back(copy.at(product.rows + product.node->rows.At(row, k)));
     return all;
   }
 
-  // By column, element of k, and part.
+  // Of the lane's columns, two of each eight, by column, element of k, and part.
   std::vector<double> ColumnFactors(const GroupProduct& product) {
+    const int64_t depth = TensorIntrinsicOf(product.node->tensor).depth();
+    const int parts = product.parts();
+    const std::vector<double>* copies[2] = {};
+    for (int i = 0; i < parts; ++i) copies[i] = memory.at(ColumnsOf(product, i)->buffer);
     std::vector<double> all;
-    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(product.node->tensor);
-    for (int64_t column = 0; column < product.node->extent; ++column)
-      for (int64_t k = 0; k < intrinsic.depth(); ++k)
-        for (int i = 0; i < product.parts(); ++i)
-          all.push_back(
-              memory.at(ColumnsOf(product, i)->buffer)->at(product.columns[i] + product.node->columns.At(column, k)));
+    all.reserve(product.node->extent / 4 * depth * parts);
+    for (int64_t i = 0; i < product.node->extent / 4; ++i) {
+      const int64_t column = i / 2 * 8 + thread % 4 * 2 + i % 2;
+      for (int64_t k = 0; k < depth; ++k)
+        for (int part = 0; part < parts; ++part)
+          all.push_back(copies[part]->at(product.columns[part] + product.node->columns.At(column, k)));
+    }
     return all;
   }
 
@@ -362,26 +364,27 @@ class ReferenceThread {
                          "a factor that is overwritten before the product is done");
       warp->group_factors[lane][i] = product.factors[i];
     }
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
     std::vector<double>& sums = *memory.at(s.buffer);
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
+    const int64_t depth = intrinsic.depth(), packed = intrinsic.factors_per_register();
+    const auto seen = [&](double factor) { return packed == 1 ? AsTensorFloat(factor) : factor; };
     for (int64_t i = 0; i < s.extent / 2; ++i) {
-      const int64_t row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      // Of the lane's rows and columns.
+      const int64_t row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 2 + i % 2;
       double sum = 0;
-      const int64_t depth = TensorIntrinsicOf(s.tensor).depth(),
-                    packed = TensorIntrinsicOf(s.tensor).factors_per_register();
-      const auto seen = [&](double factor) { return packed == 1 ? AsTensorFloat(factor) : factor; };
-      for (int64_t k = 0; k < depth && product.parts() == 1; ++k) {
+      for (int64_t k = 0; k < depth && !intrinsic.parts; ++k) {
         const int64_t word = k / packed;
         double factor;
         if (s.rows.stride > 0) {
-          factor = product.row_factors[row * depth + k];
+          factor = product.row_factors[i % 4 / 2 * depth + k];
         } else {
           factor = warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8];
           if (packed > 1) factor = FactorOf(s.factors.rows, factor, k % packed);
         }
         sum += seen(factor) * seen(product.column_factors[column * depth + k]);
       }
-      for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
+      for (int64_t k = 0; k < 8 && intrinsic.parts; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
         const double* column_factors = &product.column_factors[(column * 8 + k) * 2];
         const double row_large = AsTensorFloat(row_factors[0]), column_large = AsTensorFloat(column_factors[0]);
@@ -391,7 +394,7 @@ class ReferenceThread {
       double& to = sums.at(product.sums[i]);
       to = s.from_zero ? sum : to + sum;
     }
-    warp->barrier.arrive_and_wait();
+    warp->barrier.ArriveAndWait();
   }
 
   // What is there is lost at once, what comes is there when someone waits for it.
@@ -407,7 +410,6 @@ class ReferenceThread {
       for (int64_t i = thread; i < s.extent; i += threads) to[first + i] = from[source + i];
       return;
     }
-    const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a bulk copy to a barrier that is not initialised");
     DIAPASON_CHECK_MSG(!barrier->second.all_asked(), "more copies under way to one barrier than it takes");
@@ -415,7 +417,6 @@ class ReferenceThread {
     barrier->second.copies.emplace_back([&to, &from, first, source, extent = s.extent] {
       std::copy_n(from.begin() + source, extent, to.begin() + first);
     });
-    arrivals->asked.notify_all();
   }
 
   // As bulk copies; elements outside of the tensor become zeros.
@@ -431,7 +432,6 @@ class ReferenceThread {
     DIAPASON_CHECK_MSG(decls.at(s.buffer).swizzle == s.box->swizzle, "a tensor copy that is swizzled otherwise");
     std::vector<int64_t> start;
     for (size_t d = 1; d < s.operands.size(); ++d) start.push_back(Int(s.operands[d]));
-    const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a tensor copy to a barrier that is not initialised");
     DIAPASON_CHECK_MSG(!barrier->second.all_asked(), "more copies under way to one barrier than it takes");
@@ -440,7 +440,6 @@ class ReferenceThread {
       const auto element = box->windows.empty() ? ElementOfBox : ElementOfWindows;
       for (int64_t i = 0; i < box->elements(); ++i) to[first + i] = element(*box, from, start, i);
     });
-    arrivals->asked.notify_all();
   }
 
   static double ElementOfBox(const TensorBox& box, const std::vector<double>& from, const std::vector<int64_t>& start,
@@ -481,7 +480,6 @@ class ReferenceThread {
   }
 
   void InitArrivals(const StmtNode& s) {
-    const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const int64_t first = Int(s.operands[0]->args[0]);
     for (int64_t i = 0; i < s.extent; ++i)
       arrivals->barriers[{s.operands[0]->buffer, first + i}] = {.arrivals = Int(s.value)};
@@ -489,26 +487,21 @@ class ReferenceThread {
 
   void Arrive(const StmtNode& s) {
     if (s.condition && Value(s.condition) == 0) return;
-    const std::lock_guard<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "an arrival at a barrier that is not initialised");
     ReferenceArrivals::Barrier& at = barrier->second;
     if (++at.arrived < at.arrivals) return;
     at.arrived = 0;
     ++at.phase;
-    arrivals->asked.notify_all();
   }
 
   // As mbarrier.try_wait.parity: passes while the phase of that parity is not the present one.
   void AwaitArrival(const StmtNode& s) {
-    std::unique_lock<std::mutex> lock(arrivals->mutex);
     const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a wait at a barrier that is not initialised");
     ReferenceArrivals::Barrier& at = barrier->second;
     const int64_t parity = Int(s.value);
-    const bool came = arrivals->asked.wait_for(lock, std::chrono::seconds(30),
-                                               [&] { return at.phase % 2 != parity || at.all_asked(); });
-    DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy, or no thread comes, that is waited for");
+    fibers->WaitUntil([&] { return at.phase % 2 != parity || at.all_asked(); });
     if (at.phase % 2 != parity) return;
     for (const auto& copy : std::exchange(at.copies, {})) copy();
     ++at.phase;
@@ -648,31 +641,34 @@ class NestRunner {
   // All threads of all blocks of one cluster, which is one block where there are none.
   void RunCluster(const KernelFunc& kernel, ReferenceThread start) {
     std::vector<std::map<int, std::vector<double>>> shared(kernel.cluster);
+    const int64_t warps_of_block = (kernel.threads + 31) / 32;
     // Producers end before the others do, and are not waited for then.
-    std::barrier<> cluster_barrier(kernel.cluster * (kernel.threads - kernel.producers));
-    std::vector<std::unique_ptr<std::barrier<>>> barriers, first_barriers;
-    std::vector<std::thread> threads;
+    FiberBarrier cluster_barrier(&fibers_, kernel.cluster * (kernel.threads - kernel.producers));
+    std::deque<FiberBarrier> barriers, first_barriers;
     std::deque<ReferenceArrivals> arrivals(kernel.cluster);
-    std::deque<ReferenceWarp> warps(kernel.cluster * ((kernel.threads + 31) / 32));
+    std::deque<ReferenceWarp> warps;
     for (auto& buffers : shared) {
       AllocateShared(kernel.body, buffers);
-      barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads));
-      first_barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads - kernel.producers));
+      barriers.emplace_back(&fibers_, kernel.threads);
+      first_barriers.emplace_back(&fibers_, kernel.threads - kernel.producers);
+      for (int64_t i = 0; i < warps_of_block; ++i) warps.emplace_back(&fibers_);
     }
     start.blocks = &shared;
     start.threads = kernel.threads;
-    start.cluster_barrier = [&] { cluster_barrier.arrive_and_wait(); };
+    start.fibers = &fibers_;
+    start.cluster_barrier = [&] { cluster_barrier.ArriveAndWait(); };
     for (start.rank = 0; start.rank < kernel.cluster; ++start.rank) {
       for (auto& [id, contents] : shared[start.rank]) start.memory[id] = &contents;
       start.arrivals = &arrivals[start.rank];
-      start.barrier = [barrier = barriers[start.rank].get()] { barrier->arrive_and_wait(); };
-      start.first_barrier = [barrier = first_barriers[start.rank].get()] { barrier->arrive_and_wait(); };
+      start.barrier = [barrier = &barriers[start.rank]] { barrier->ArriveAndWait(); };
+      start.first_barrier = [barrier = &first_barriers[start.rank]] { barrier->ArriveAndWait(); };
       for (start.thread = 0; start.thread < kernel.threads; ++start.thread) {
-        start.warp = &warps[start.rank * ((kernel.threads + 31) / 32) + start.thread / 32];
-        threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });
+        start.warp = &warps[start.rank * warps_of_block + start.thread / 32];
+        fibers_.Add([thread = start, &kernel]() mutable { thread.Execute(kernel.body); });
       }
     }
-    for (std::thread& thread : threads) thread.join();
+    // In both orders, if there are several clusters: what is missing a barrier shows in one of them.
+    fibers_.Run(/*backward=*/start.block % 2 == 1);
   }
 
   static void AllocateShared(const Stmt& s, std::map<int, std::vector<double>>& shared) {
@@ -680,6 +676,8 @@ class NestRunner {
       shared[s->decl.id].assign(s->decl.elements, std::nan(""));
     for (const Stmt& child : s->body) AllocateShared(child, shared);
   }
+
+  Fibers fibers_;
 };
 
 }  // namespace diapason::testing
