@@ -13,6 +13,9 @@ namespace {
 
 // Of the time of a run, for contenders that are measured in turns.
 constexpr double kShareOfTurns = 0.1;
+// Of a sample in turns, which need be no longer: the median of all turns decides, and the clock's drift is larger than
+// what such samples differ by.
+constexpr double kRunsInTurns = 1000;
 
 }  // namespace
 
@@ -132,17 +135,19 @@ Verifications::Confirmation Verifications::AloneOrInTurns(int id, double at_most
   const TrialResults& results = context_.tasks.at(id).results();
   const int best = Unconfirmed(id);
   const double sample = std::max(options.measure.min_repeat_ms * 1e-3, 0.0);
+  const double in_turns = std::min(sample, kRunsInTurns * results[best].seconds);
   Turns turns(ContendersOf(results, best, {options.contenders, options.confirming_samples, kMaxAttempts}),
               options.confirming_samples);
   if (!turns.alone()) {
     // Their programs are built already, so that they wait for the device alone.
     const double run = context_.stages.run_s / static_cast<double>(std::max<int64_t>(1, results_.measured()));
     const double each =
-        std::min(clock.trial_seconds(), run) + std::max(sample, results[best].seconds) * turns.samples();
+        std::min(clock.trial_seconds(), run) + std::max(in_turns, results[best].seconds) * turns.samples();
     const double seconds = each * static_cast<double>(turns.Order().size());
-    if (seconds <= at_most) return {id, std::move(turns), seconds};
+    if (seconds <= at_most) return {id, std::move(turns), in_turns, seconds};
   }
-  return {id, Turns({best}, options.confirming_samples), clock.trial_seconds() + sample * options.confirming_samples};
+  return {id, Turns({best}, options.confirming_samples), sample,
+          clock.trial_seconds() + sample * options.confirming_samples};
 }
 
 absl::StatusOr<bool> Verifications::ConfirmBests(const RunClock& clock) {
@@ -153,6 +158,7 @@ absl::StatusOr<bool> Verifications::ConfirmBests(const RunClock& clock) {
     MeasureOptions measure = context_.options.measure;
     measure.race = false;
     measure.repeat = confirmation.turns.samples();
+    measure.min_repeat_ms = confirmation.sample * 1e3;
     for (int result : confirmation.turns.Order()) {
       ++context_.stages.confirmations;
       Pending one;

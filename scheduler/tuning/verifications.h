@@ -49,6 +49,7 @@ class Verifications {
   struct Confirmation {
     int task;
     Turns turns;
+    double sample;   // least seconds of one
     double seconds;  // that it is expected to take
   };
 

@@ -1055,6 +1055,40 @@ TEST_F(TunerTest, ContendersAreMeasuredInTurns) {
   }
 }
 
+// Samples of a thousand runs are long enough to be compared in turns, and those of a best alone are as others.
+TEST_F(TunerTest, SamplesInTurnsAreNoLongerThanTheyNeedToBe) {
+  const FakeNetwork network = TwoTasks();
+  for (const auto& [fastest, contenders, expected] :
+       std::vector<std::tuple<double, int, double>>{{2e-6, 3, 2}, {1e-3, 3, 20}, {2e-6, 1, 20}}) {
+    FakeMeasurer measurer(&network);
+    measurer.set_script(
+        [&](int64_t, int, const MeasureRequest& request, const Schedule&) -> std::optional<MeasureOutcome> {
+          if (request.verify) return FakeMeasurer::Judge(true);
+          return FakeMeasurer::Time(fastest);
+        });
+    OpenHistory(absl::StrCat(fastest, "-", contenders, ".db"));
+    FakeClock clock;
+    measurer.set_clock(&clock, 1);
+    TunerOptions options = Options(network, 160);
+    options.synchronous = false;
+    options.confirming_samples = 5;
+    options.contenders = contenders;
+    options.measure.repeat = 2;
+    options.measure.min_repeat_ms = 20;
+    options.clock = [&clock] { return clock.Now(); };
+    const auto report = Tune(network, options, &measurer);
+    ASSERT_TRUE(report.ok()) << report.status();
+    int confirming = 0;
+    for (const MeasureRequest& request : measurer.requests()) {
+      if (request.verify) continue;
+      const bool confirms = request.options.repeat != 2;
+      EXPECT_NEAR(request.options.min_repeat_ms, confirms ? expected : 20, 1e-9);
+      confirming += confirms ? 1 : 0;
+    }
+    EXPECT_EQ(confirming, contenders == 1 ? 2 : 24);
+  }
+}
+
 TEST_F(TunerTest, ABestThatWasMeasuredAgainIsNotMeasuredAThirdTime) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
