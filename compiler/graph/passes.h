@@ -60,7 +60,8 @@ DoubleTensors FindDoubles(const Network& network);
 // from integers and results that are no floats: there float64 is exact integer arithmetic.
 absl::Status ConvertDoubles(Network& network);
 
-// float32 inputs, constants and results become a narrow float (--dtype float16); casts to float32 likewise.
+// float32 inputs, constants and results become a narrow float (--dtype float16); casts to float32 likewise. Finite
+// constants stay finite.
 absl::Status ConvertToNarrow(Network& network, DType dtype);
 
 // All of them (ConvertToNarrow where options.dtype is a narrow float), in order, to a network ready for

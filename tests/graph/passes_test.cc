@@ -715,6 +715,50 @@ TEST(ConvertToNarrow, HalvesInputsConstantsAndResults) {
   for (int64_t i = 0; i < (*want)[0].elements(); ++i) EXPECT_NEAR((*want)[0].at(i), (*got)[0].at(i), 0.01);
 }
 
+TEST(ConvertToNarrow, LeavesFiniteConstantsFinite) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const double most = LargestOf(dtype);
+    Network network;
+    const std::vector<double> values = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::max(),
+                                        -std::numeric_limits<double>::infinity(), most, -0.5};
+    Array constant(DType::kFloat32, {5});
+    for (int64_t i = 0; i < 5; ++i) constant.set(i, values[i]);
+    const int c = network.AddConstant("c", constant);
+    ASSERT_TRUE(ConvertToNarrow(network, dtype).ok());
+    const std::vector<double> wanted = {-most, most, values[2], most, -0.5};
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(network.tensor(c).data->at(i), wanted[i]) << NameOf(dtype) << i;
+  }
+}
+
+// What is not hidden is multiplied by 0, and a row of which everything is hidden has finite results.
+TEST(ConvertToNarrow, MasksOfTheLowestFloat32HideWhatTheyHid) {
+  Builder b;
+  const int x = b.In({4, 4}), mask = b.In({4, 4});
+  const int lowest = b.n.AddConstant("lowest", Array::FromFloats({1}, {std::numeric_limits<float>::lowest()}));
+  const int hidden = b.Op("mul", {b.Op("sub", {b.n.AddConstant("one", Array::FromFloats({1}, {1})), mask}), lowest});
+  Network before = b.Out({b.Op("softmax", {b.Op("add", {x, hidden})}, {{"axis", int64_t{1}}})});
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Network after = before;
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    std::vector<Array> wide, narrow;
+    for (DType type : {DType::kFloat32, dtype}) {
+      Array scores(type, {4, 4}), shown(type, {4, 4});
+      for (int64_t i = 0; i < 16; ++i) {
+        scores.set(i, 0.5 * static_cast<double>(i % 5) - 1);
+        shown.set(i, i / 4 != 2 && i % 4 <= i / 4 ? 1 : 0);
+      }
+      (type == DType::kFloat32 ? wide : narrow) = {scores, shown};
+    }
+    const auto want = EvaluateNetwork(before, wide), got = EvaluateNetwork(after, narrow);
+    ASSERT_TRUE(want.ok() && got.ok());
+    for (int64_t i = 0; i < 16; ++i) {
+      const double result = (*got)[0].at(i);
+      EXPECT_TRUE(std::isfinite(result)) << NameOf(dtype) << i;
+      EXPECT_NEAR(result, (*want)[0].at(i), i / 4 == 2 ? 1 : 0.01) << NameOf(dtype) << i;
+    }
+  }
+}
+
 Array Doubles(Ints shape, const std::vector<double>& values) {
   Array array(DType::kFloat64, std::move(shape));
   for (size_t i = 0; i < values.size(); ++i) array.set(static_cast<int64_t>(i), values[i]);

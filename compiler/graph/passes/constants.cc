@@ -59,6 +59,15 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape) {
   return array;
 }
 
+Array RoundConstant(const Array& array, DType dtype) {
+  Array rounded = CastArray(array, dtype);
+  const double most = LargestOf(dtype);
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    if (const double value = array.at(i); std::abs(value) > most && std::isfinite(value))
+      rounded.set(i, std::copysign(most, value));
+  return rounded;
+}
+
 Array SubtractIntegers(const Array& from, const Array& less) {
   Array out(DType::kInt32, from.shape);
   const size_t rank = from.shape.size(), skipped = rank - less.shape.size();

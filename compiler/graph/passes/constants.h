@@ -12,6 +12,9 @@ namespace diapason {
 Array TransposeArray(const Array& array, const std::vector<int64_t>& perm);
 // The same elements in another shape. REQUIRES: as many elements.
 Array ReshapeArray(Array array, std::vector<int64_t> shape);
+// Rounded to a float type. Finite values stay finite, however large they are: the lowest float32, or float64, is how
+// masks say "hidden", and as an infinity it makes NaN of the zeros that it is multiplied by.
+Array RoundConstant(const Array& array, DType dtype);
 // Integers less others, modulo 2^32. REQUIRES: int32 both; the shape of `less` broadcasts to that of `from`.
 Array SubtractIntegers(const Array& from, const Array& less);
 

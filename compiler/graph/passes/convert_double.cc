@@ -1,8 +1,6 @@
 // float64 becomes float32. Values that come from integers and become integers again stay: powers, roots and quotients
 // of integers are exact that way.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -68,15 +66,6 @@ class DoubleGroups {
   std::vector<bool> kept_;  // by root
 };
 
-// Finite values stay finite: the largest negative ones stand for what a mask hides.
-Array Rounded(const Array& array) {
-  constexpr double kMost = std::numeric_limits<float>::max();
-  Array clamped = array;
-  for (int64_t i = 0, n = array.elements(); i < n; ++i)
-    if (const double value = array.at(i); std::isfinite(value)) clamped.set(i, std::clamp(value, -kMost, kMost));
-  return CastArray(clamped, DType::kFloat32);
-}
-
 std::string NamesOf(const Network& network, const std::vector<int>& tensors) {
   std::vector<std::string> names;
   for (int id : tensors)
@@ -117,7 +106,7 @@ absl::Status ConvertDoubles(Network& network) {
     const Tensor tensor = network.tensors[id];
     if (!tensor.constant() || tensor.type.dtype != DType::kFloat64) return;
     const auto [known, fresh] = rounded.emplace(id, -1);
-    if (fresh) known->second = network.AddConstant(tensor.name, Rounded(*tensor.data));
+    if (fresh) known->second = network.AddConstant(tensor.name, RoundConstant(*tensor.data, DType::kFloat32));
     id = known->second;
   };
   for (Node& node : network.nodes) {
