@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -115,6 +116,8 @@ struct Estimate {
   bool nonnegative = false;
   double jump = 0, share = 0;  // an error of a share of the elements, beyond `error`
   bool whole = false;          // integers, in whatever type
+  // Between which all elements lie, where they are cut off there.
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 
 // Root mean square of numbers that are uniform in [low, high].
@@ -235,7 +238,7 @@ class ErrorModel {
       case ExprKind::kMul: return OfProduct(Of(e.args[0]), Of(e.args[1]), e);
       case ExprKind::kDiv: return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])), e);
       case ExprKind::kMin:
-      case ExprKind::kMax: return Larger(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kMax);
+      case ExprKind::kMax: return OfExtremum(e);
       case ExprKind::kSelect: return Larger(Of(e.args[1]), Of(e.args[2]), false);
       case ExprKind::kCast: return OfCast(e);
       case ExprKind::kCall: return OfCall(e);
@@ -270,6 +273,30 @@ class ErrorModel {
   static Estimate Inverse(const Estimate& a) {
     const double b = std::max(a.magnitude, 1e-30);
     return {1 / b, a.error / (b * b), a.nonnegative, a.jump / (b * b), a.share};
+  }
+  Estimate OfExtremum(const ExprNode& e) {
+    const bool is_max = e.kind == ExprKind::kMax;
+    const Estimate a = Of(e.args[0]), b = Of(e.args[1]);
+    if (const std::optional<double> limit = ConstantOf(*e.args[1])) return Limited(a, b, *limit, is_max);
+    if (const std::optional<double> limit = ConstantOf(*e.args[0])) return Limited(b, a, *limit, is_max);
+    return Larger(a, b, is_max);
+  }
+  static std::optional<double> ConstantOf(const ExprNode& e) {
+    if (e.kind == ExprKind::kFloatImm) return e.fvalue;
+    if (e.kind == ExprKind::kIntImm) return static_cast<double>(e.value);
+    return std::nullopt;
+  }
+  // A limit on the other side of zero than what it lets through says nothing of how large that is: of values around
+  // 0.1, min(x, 6) is around 0.1.
+  static Estimate Limited(const Estimate& x, const Estimate& constant, double limit, bool is_max) {
+    Estimate e = Larger(x, constant, is_max);
+    e.least = is_max ? std::max(x.least, limit) : x.least;
+    e.most = is_max ? x.most : std::min(x.most, limit);
+    if (is_max ? limit <= 0 : limit >= 0) e.magnitude = x.magnitude;
+    const double low = e.nonnegative ? std::max(e.least, 0.0) : e.least;
+    const double bound = std::max(std::fabs(low), std::fabs(e.most));
+    if (bound > 0) e.magnitude = std::min(e.magnitude, bound);
+    return e;
   }
   static Estimate Larger(const Estimate& a, const Estimate& b, bool either) {
     return {std::max(a.magnitude, b.magnitude),

@@ -590,6 +590,38 @@ TEST(CompareTest, TheWorstElementIsFoundAmongMany) {
   }
 }
 
+// A result that is limited to numbers far from its own has the tolerance of one that is not, and one that is cut off
+// everywhere is as large as the limit.
+TEST(CompareTest, LimitsAreNotTakenForMagnitudes) {
+  const auto tolerance = [](double magnitude, const std::function<Expr(Expr)>& limited) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {4, 800}), w = b.Constant("w", {800, 4});
+    const int sum = b.Reduce("sum", {4, 4}, {800}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+    });
+    const int y = b.Compute("y", {4, 4}, [&](const auto& i) { return limited(b.At(sum, {i[0], i[1]})); });
+    return ToleranceOf(b.Build({y}).value(), 0, {{x, {magnitude, 0}}, {w, {1, 0}}});
+  };
+  const auto clip = [](double low, double high) {
+    return [=](const Expr& x) { return Min(Max(x, FloatImm(low)), FloatImm(high)); };
+  };
+  const auto other_way = [](double low, double high) {
+    return [=](const Expr& x) { return Max(FloatImm(low), Min(FloatImm(high), x)); };
+  };
+  const Tolerance free = tolerance(0.001, [](const Expr& x) { return x; });
+  for (const auto& limited : std::vector<std::function<Expr(Expr)>>{
+           clip(0, 6), clip(-100, 100), clip(-1e6, 5), other_way(0, 6), other_way(-100, 100),
+           [](const Expr& x) { return Max(x, FloatImm(-50)); }, [](const Expr& x) { return Min(x, FloatImm(50)); }}) {
+    EXPECT_NEAR(tolerance(0.001, limited).magnitude, free.magnitude, 1e-9);
+    EXPECT_NEAR(tolerance(0.001, limited).relative, free.relative, 0.1 * free.relative);
+  }
+  EXPECT_NEAR(tolerance(1000, clip(-1, 1)).magnitude, 1, 1e-9);
+  EXPECT_NEAR(tolerance(1000, other_way(0, 6)).magnitude, 6, 1e-9);
+  // All elements are the limit.
+  EXPECT_NEAR(tolerance(0.001, [](const Expr& x) { return Max(x, FloatImm(5)); }).magnitude, 5, 1e-9);
+  EXPECT_NEAR(tolerance(0.001, [](const Expr& x) { return Min(x, FloatImm(-5)); }).magnitude, 5, 1e-9);
+}
+
 // Errors of a network's tensors pass through its tasks: in quadrature, so that a hundred layers have ten times the
 // error of one.
 TEST(CompareTest, ErrorsOfInputsAddInQuadrature) {
