@@ -444,6 +444,22 @@ TEST(Operators, GiveTheValuesWorkedOutByHand) {
   }
 }
 
+TEST(Operators, DivisionsOfIntegersByZeroAreZero) {
+  for (DType dtype : {DType::kInt32, DType::kInt64, DType::kInt8, DType::kUint8}) {
+    Array x(dtype, {4}), y(dtype, {4});
+    for (int i = 0; i < 4; ++i) {
+      x.set_int(i, i == 1 ? 0 : 7);
+      y.set_int(i, i == 3 ? 2 : 0);
+    }
+    for (const auto& [op, last] : std::map<std::string, int>{{"div", 3}, {"mod", 1}, {"fmod", 1}}) {
+      SCOPED_TRACE(op + " " + NameOf(dtype));
+      const auto got = EvaluateOperator(op, {x, y}, {});
+      ASSERT_TRUE(got.ok()) << got.status();
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(got->int_at(i), i == 3 ? last : 0) << i;
+    }
+  }
+}
+
 TEST(Operators, CalculateInFloat32ForFloat16) {
   // 2048 + 1 + 1 - 2048 in float16 steps would be 0: accumulating in float32 gives 2.
   Array x(DType::kFloat16, {1, 4});

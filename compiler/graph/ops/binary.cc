@@ -54,10 +54,16 @@ Expr Plus(Expr a, Expr b) { return Wrapped(Add, a, b); }
 Expr Minus(Expr a, Expr b) { return Wrapped(Sub, a, b); }
 Expr Times(Expr a, Expr b) { return Wrapped(Mul, a, b); }
 
+// An integer as a divisor of type float64; `nothing` in the place of 0, by which divisions of integers are not defined:
+// results are 0 then, on all targets.
+Expr Divisor(const Expr& b, double nothing) {
+  return Select(Eq(b, IntImm(0, b->dtype)), FloatImm(nothing, DType::kFloat64), diapason::Cast(DType::kFloat64, b));
+}
+
 // Integers are divided as ONNX says: towards zero.
 Expr Divide(Expr a, Expr b) {
   if (IsFloat(a->dtype)) return Div(a, b);
-  Expr quotient = Div(diapason::Cast(DType::kFloat64, a), diapason::Cast(DType::kFloat64, b));
+  Expr quotient = Div(diapason::Cast(DType::kFloat64, a), Divisor(b, std::numeric_limits<double>::infinity()));
   return diapason::Cast(a->dtype, Select(Lt(quotient, FloatImm(0, DType::kFloat64)), Call("ceil", {quotient}),
                                          Call("floor", {quotient})));
 }
@@ -66,7 +72,7 @@ Expr Divide(Expr a, Expr b) {
 // Integers beyond 2^53 are not exact.
 Expr Remainder(Expr a, Expr b, bool truncated) {
   DType type = a->dtype, work = IsFloat(type) ? type : DType::kFloat64;
-  Expr x = type == work ? a : diapason::Cast(work, a), y = type == work ? b : diapason::Cast(work, b);
+  Expr x = type == work ? a : diapason::Cast(work, a), y = IsFloat(type) ? b : Divisor(b, 1);
   Expr quotient = Div(x, y), down = Call("floor", {quotient});
   if (truncated) down = Select(Lt(quotient, FloatImm(0, work)), Call("ceil", {quotient}), down);
   Expr left = Sub(x, Mul(down, y));
