@@ -730,6 +730,33 @@ TEST(ConvertToNarrow, LeavesFiniteConstantsFinite) {
   }
 }
 
+// What keeps divisors from being 0.
+TEST(ConvertToNarrow, SingleSmallNumbersDoNotBecomeZero) {
+  for (const auto& [dtype, least] :
+       std::map<DType, double>{{DType::kFloat16, 0x1p-24}, {DType::kBfloat16, RoundTo(DType::kBfloat16, 1e-12)}}) {
+    Network network;
+    const int small = network.AddConstant("small", Array::FromFloats({1}, {1e-12F}));
+    const int negative = network.AddConstant("negative", Array::FromFloats({}, {-1e-12F}));
+    const int zero = network.AddConstant("zero", Array::FromFloats({}, {0}));
+    const int weights = network.AddConstant("weights", Array::FromFloats({2}, {1e-30F, 1}));
+    ASSERT_TRUE(ConvertToNarrow(network, dtype).ok());
+    EXPECT_EQ(network.tensor(small).data->at(0), least);
+    EXPECT_EQ(network.tensor(negative).data->at(0), -least);
+    EXPECT_EQ(network.tensor(zero).data->at(0), 0);
+    EXPECT_EQ(network.tensor(weights).data->at(0), RoundTo(dtype, 1e-30));
+  }
+  // x / max(sum(|x|), 1e-9) of zeros.
+  Builder b;
+  const int x = b.In({2, 3});
+  const int sum = b.Op("reduce_sum", {b.Op("abs", {x})}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}});
+  Network network = b.Out({b.Op("div", {x, b.Op("clip", {sum}, {{"min", 1e-9}, {"max", 3.4e38}})})});
+  ASSERT_TRUE(ConvertToNarrow(network, DType::kFloat16).ok());
+  const auto got = EvaluateNetwork(network, {Array(DType::kFloat16, {2, 3})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ((*got)[0].at(i), 0);
+  for (const Node& node : network.nodes) EXPECT_TRUE(node.op != "clip" || node.attributes.Float("max", 0) == 3.4e38);
+}
+
 // What is not hidden is multiplied by 0, and a row of which everything is hidden has finite results.
 TEST(ConvertToNarrow, MasksOfTheLowestFloat32HideWhatTheyHid) {
   Builder b;

@@ -1,10 +1,18 @@
-// Padding by a constant, by the edge, by reflection or by what is at the other end; negative amounts crop.
+// Padding by a constant, by the edge, by reflection or by what is at the other end; negative amounts crop, and what is
+// cropped is not there for the other end to be padded with.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
 
 namespace diapason::ops {
 namespace {
+
+// Of the elements of an axis.
+int64_t KeptOf(int64_t extent, int64_t before, int64_t after) {
+  return extent + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
+}
 
 absl::StatusOr<TensorType> InferPad(const OperatorArgs& args) {
   TensorType out = args.inputs[0];
@@ -18,7 +26,9 @@ absl::StatusOr<TensorType> InferPad(const OperatorArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("unknown mode '", mode, "': constant, edge, reflect or wrap"));
   }
   for (size_t d = 0; d < rank; ++d) {
-    int64_t extent = out.shape[d];
+    const int64_t extent = KeptOf(out.shape[d], pads[d], pads[d + rank]);
+    if (extent <= 0 && mode != "constant" && (pads[d] > 0 || pads[d + rank] > 0))
+      return absl::InvalidArgumentError(absl::StrCat("nothing of axis ", d, " is left to pad it with"));
     if (mode == "reflect" && (pads[d] >= extent || pads[d + rank] >= extent)) {
       return absl::InvalidArgumentError(absl::StrCat("cannot reflect more than ", extent - 1, " elements of axis ", d));
     }
@@ -46,9 +56,11 @@ int EmitPad(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& sta
       int64_t before = pads[d], after = pads[d + rank];
       at[d] = Sub(i[d], IntImm(before));
       if (before <= 0 && after <= 0) continue;
-      if (mode == "edge") at[d] = Min(Max(at[d], IntImm(0)), IntImm(shape[d] - 1));
-      if (mode == "reflect") at[d] = Reflected(at[d], shape[d]);
-      if (mode == "wrap") at[d] = FloorMod(at[d], shape[d]);
+      const int64_t kept = KeptOf(shape[d], before, after), first = std::max<int64_t>(0, -before);
+      const auto among_kept = [&](const auto& place) { at[d] = Add(place(Sub(at[d], IntImm(first))), IntImm(first)); };
+      if (mode == "edge") among_kept([&](const Expr& e) { return Min(Max(e, IntImm(0)), IntImm(kept - 1)); });
+      if (mode == "reflect") among_kept([&](const Expr& e) { return Reflected(e, kept); });
+      if (mode == "wrap") among_kept([&](const Expr& e) { return FloorMod(e, kept); });
       if (mode != "constant") continue;
       if (before > 0) require(Le(IntImm(before), i[d]));
       if (after > 0) require(Lt(i[d], IntImm(before + shape[d])));

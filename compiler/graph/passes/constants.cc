@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 
@@ -59,12 +60,31 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape) {
   return array;
 }
 
+namespace {
+
+// The least number of a float type above 0.
+double LeastOf(DType dtype) {
+  if (IsNarrowFloat(dtype)) return NarrowToFloat(dtype, 1);
+  return dtype == DType::kFloat32 ? std::numeric_limits<float>::denorm_min()
+                                  : std::numeric_limits<double>::denorm_min();
+}
+
+}  // namespace
+
+double RoundNumber(double value, DType dtype) {
+  if (!std::isfinite(value)) return value;
+  if (std::abs(value) > LargestOf(dtype)) return std::copysign(LargestOf(dtype), value);
+  const double rounded = RoundTo(dtype, value);
+  return rounded == 0 && value != 0 ? std::copysign(LeastOf(dtype), value) : rounded;
+}
+
 Array RoundConstant(const Array& array, DType dtype) {
   Array rounded = CastArray(array, dtype);
   const double most = LargestOf(dtype);
   for (int64_t i = 0, n = array.elements(); i < n; ++i)
     if (const double value = array.at(i); std::abs(value) > most && std::isfinite(value))
       rounded.set(i, std::copysign(most, value));
+  if (array.elements() == 1) rounded.set(0, RoundNumber(array.at(0), dtype));
   return rounded;
 }
 
