@@ -21,6 +21,7 @@ constexpr double kStored = 1.6;
 // A whole step of integers, which is what errors of rounded numbers are, is rounded itself once it is scaled.
 constexpr double kStepRounding = 1 + 1e-5;
 constexpr double kTf32Spacing = 0x1p-10;  // of TensorFloat-32, relative, as of float16
+constexpr double kMostWhole = 0x1p22;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
 // What is rounded to integers is drawn with this magnitude, so that most of it is within the numbers of 8 bits.
@@ -184,7 +185,7 @@ class ErrorModel {
   Estimate OfStage(const Stage& stage) {
     u_ = RoundoffOf(stage.dtype);  // integers: of floats that become integers
     Estimate e = stage.reduces() ? Reduced(stage, Of(stage.body)) : Of(stage.body);
-    if (IsFloat(stage.dtype)) e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
+    if (IsFloat(stage.dtype) && !IsExact(e)) e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
     if (IsNarrowFloat(stage.dtype) && !dag_.is_output(static_cast<int>(stages_.size())))
       e.error = std::hypot(e.error, kStored * SpacingOf(stage.dtype) * e.magnitude);
     return Settled(e);
@@ -219,8 +220,10 @@ class ErrorModel {
       default:
         e.magnitude = (term.nonnegative ? n : root) * term.magnitude;
         e.error = (term.nonnegative ? n : root) * term.error;
-        if (IsFloat(stage.dtype)) e.error = std::hypot(e.error, u_ * e.magnitude * RoundingsOf(stage));
         e.nonnegative = term.nonnegative;
+        // Of whole terms, all partial sums are whole; not so what faster algorithms for products sum.
+        if (IsFloat(stage.dtype) && !(IsExact(term) && n * term.magnitude < kMostWhole && !SumsProducts(stage)))
+          e.error = std::hypot(e.error, u_ * e.magnitude * RoundingsOf(stage));
         return e;
     }
   }
@@ -246,6 +249,8 @@ class ErrorModel {
     }
   }
 
+  // Integers that float32 holds, of a typical magnitude a quarter of the largest.
+  static bool IsExact(const Estimate& e) { return e.whole && e.error == 0 && e.magnitude < kMostWhole; }
   // Of one operation of a type.
   double RoundoffAt(const ExprNode& e) const { return IsFloat(e.dtype) ? u_ : 0; }
 
@@ -310,7 +315,7 @@ class ErrorModel {
     Estimate value = Of(e.args[0]);
     if (!IsFloat(e.dtype)) return value.whole ? value : Rounded(value);
     value.error = std::hypot(value.error, kStored * SpacingOf(e.dtype) * value.magnitude);
-    if (!IsFloat(e.args[0]->dtype)) value.error = std::hypot(value.error, u_ * value.magnitude);
+    if (!IsFloat(e.args[0]->dtype) && !IsExact(value)) value.error = std::hypot(value.error, u_ * value.magnitude);
     return value;
   }
 

@@ -18,6 +18,7 @@
 //   allows.
 // - Single products of TensorFloat-32, where the target allows them: each factor is rounded to 10 bits of fraction, as
 //   storing float16 would.
+// - Sums of integers that the float type holds are exact, but for sums of products.
 // - Other operations round by u, functions by 32 u. Storing float16 rounds both the reference and the result by up to
 //   2^-11, storing bfloat16 by up to 2^-8.
 //

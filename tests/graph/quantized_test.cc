@@ -144,6 +144,48 @@ TEST(FuseQuantized, MovesAndMaximaStayInIntegers) {
   for (const Node& node : after.nodes) EXPECT_EQ(after.tensor(node.output).type.dtype, DType::kUint8) << node.op;
 }
 
+// Of sums of integers, which are exact.
+TEST(FuseQuantized, MeansAreTakenOfIntegersAndScaledOnce) {
+  for (const auto& [op, attributes] : std::vector<std::pair<std::string, Attributes>>{
+           {"avg_pool", Attributes({{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}})},
+           {"avg_pool", Attributes({{"kernel", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}})},
+           {"reduce_mean", Attributes({{"axes", Ints{2, 3}}, {"keepdims", int64_t{1}}})}}) {
+    QuantizedBuilder b;
+    const int x = b.Dequantize(b.Bytes({1, 4, 6, 6}), b.Scale({0.02f}), b.Zero(9));
+    const int mean = b.Op(op, {x}, attributes);
+    const Network after = Fused(b.Out({b.Quantize(mean, 0.0317f, 4), b.Op("relu", {mean})}));
+    // What is pooled or reduced is whole.
+    for (const Node& node : after.nodes)
+      for (const Node& reader : after.nodes)
+        EXPECT_FALSE(node.op == "mul" && reader.op == op && reader.inputs[0] == node.output) << op;
+    EXPECT_EQ(CountOps(after, op), 1);
+    EXPECT_EQ(CountOps(after, "div"), 0);
+  }
+}
+
+// Interpolation between elements, and sums of tensors of one scale.
+TEST(FuseQuantized, LinearFunctionsOfOneScaleAreScaledOnce) {
+  QuantizedBuilder b;
+  const int x = b.Dequantize(b.Bytes({5, 4, 6}), b.Scale({0.02f}), b.Zero(9));
+  const auto taken = [&](const std::vector<int64_t>& places, const std::vector<float>& weights) {
+    Array indices(DType::kInt64, {5});
+    for (int i = 0; i < 5; ++i) indices.set_int(i, places[i]);
+    const int part = b.Op("gather", {x, b.n.AddConstant("places", indices)}, {{"axis", int64_t{2}}});
+    return b.Op("mul", {part, b.n.AddConstant("weights", Array::FromFloats({5}, weights))});
+  };
+  const int sum = b.Op("add", {taken({0, 1, 2, 3, 4}, {0.25, 0.75, 0.25, 0.75, 0.25}),
+                               taken({1, 2, 3, 4, 5}, {0.75, 0.25, 0.75, 0.25, 0.75})});
+  const Network after = Fused(b.Out({b.Quantize(sum, 0.0217f, 9)}));
+  EXPECT_EQ(CountOps(after, "gather", DType::kUint8), 2);
+  EXPECT_EQ(CountOps(after, "mul"), 3);  // by weights, and by the quotient of scales
+  EXPECT_EQ(CountOps(after, "div"), 0);
+  // Another scale: in float32.
+  QuantizedBuilder c;
+  const int p = c.Dequantize(c.Bytes({5, 4, 6}), c.Scale({0.02f}), c.Zero(9));
+  const int q = c.Dequantize(c.Bytes({5, 4, 6}), c.Scale({0.03f}), c.Zero(9));
+  EXPECT_EQ(CountOps(Fused(c.Out({c.Quantize(c.Op("add", {p, q}), 0.0517f, 9)})), "div"), 1);
+}
+
 // A squeeze that names no axes takes those of the tensor, of which the scale has more.
 TEST(FuseQuantized, AScaleOfEachRowIsSqueezedAsTheTensorIs) {
   for (int64_t columns : {3, 5}) {

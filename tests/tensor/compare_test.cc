@@ -590,6 +590,23 @@ TEST(CompareTest, TheWorstElementIsFoundAmongMany) {
   }
 }
 
+// In float32; the same of what is scaled, of products, and beyond 2^24 is not.
+TEST(CompareTest, SumsOfBytesAreExact) {
+  const auto relative = [](int64_t terms, double scale, bool products) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {8, terms}, DType::kUint8);
+    const int sum = b.Reduce("sum", {8}, {terms}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      const Expr byte = Cast(DType::kFloat32, b.At(x, {i[0], r[0]}));
+      return products ? Mul(byte, byte) : scale == 1 ? byte : Mul(byte, FloatImm(scale));
+    });
+    return ToleranceOf(b.Build({sum}).value(), 0).relative;
+  };
+  EXPECT_EQ(relative(49, 1, false), 0);
+  EXPECT_GT(relative(49, 0.02, false), 1e-8);
+  EXPECT_GT(relative(49, 1, true), 1e-8);
+  EXPECT_GT(relative(1 << 20, 1, false), 1e-8);
+}
+
 // A result that is limited to numbers far from its own has the tolerance of one that is not, and one that is cut off
 // everywhere is as large as the limit.
 TEST(CompareTest, LimitsAreNotTakenForMagnitudes) {

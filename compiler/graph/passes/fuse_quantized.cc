@@ -32,9 +32,9 @@ struct Dequantized {
   }  // one of each for all elements
 };
 
-// min(max(sum * scale, low), high), of integers that are exact.
+// min(max(sum * scale, low), high), of integers that are exact, or of means of them.
 struct ScaledSum {
-  int sum = -1;
+  int sum = -1;  // int32, or float32
   Array scale;
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
 };
@@ -85,7 +85,43 @@ Array Along(const Array& values, size_t axis, size_t rank) {
   return ReshapeArray(values, shape);
 }
 
-class QuantizedFuser {
+// A network that is being made. The first error stays, and nothing is added behind it.
+class NewNetwork {
+ protected:
+  int Op(const std::string& op, std::vector<int> inputs, const std::string& name, Attributes attributes = {}) {
+    if (!error_.ok()) return 0;
+    absl::StatusOr<int> id = to_.AddNode(op, std::move(inputs), std::move(attributes), name);
+    if (id.ok()) return *id;
+    error_ = id.status();
+    return 0;
+  }
+  int Constant(const std::string& name, Array value) { return to_.AddConstant(name, std::move(value)); }
+  const TensorType& type(int id) const { return to_.tensor(id).type; }
+  int CastTo(DType dtype, int x, const std::string& name) {
+    return type(x).dtype == dtype ? x : Op("cast", {x}, name, {{"to", std::string(NameOf(dtype))}});
+  }
+
+  // dequantize as elementary operators.
+  int Expanded(int q, int scale, int zero, const std::string& name) {
+    const DType work = type(q).dtype == DType::kInt32 ? DType::kInt32 : DType::kFloat32;
+    int x = CastTo(work, q, name);
+    if (zero >= 0) x = Op("sub", {x, CastTo(work, zero, name)}, name);
+    return Op("mul", {CastTo(DType::kFloat32, x, name), scale}, name);
+  }
+
+  int Clipped(int x, double low, double high, const std::string& name) {
+    if (low == 0 && !std::isfinite(high)) return Op("relu", {x}, name);
+    Attributes limits;
+    if (std::isfinite(low)) limits.Set("min", low);
+    if (std::isfinite(high)) limits.Set("max", high);
+    return limits.values().empty() ? x : Op("clip", {x}, name, std::move(limits));
+  }
+
+  Network to_;
+  absl::Status error_;
+};
+
+class QuantizedFuser : private NewNetwork {
  public:
   explicit QuantizedFuser(const Network& from) : from_(from), states_(from.tensors.size()) {}
 
@@ -114,29 +150,19 @@ class QuantizedFuser {
   void Visit(const Node& node) {
     static const std::set<std::string> kMoves = {"transpose", "reshape", "flatten", "squeeze",
                                                  "unsqueeze", "slice",   "max_pool"};
+    static const std::set<std::string> kMeans = {"avg_pool", "sum_pool", "reduce_mean", "reduce_sum"};
     const bool done = node.op == "dequantize"                                           ? TakeDequantize(node)
                       : node.op == "quantize"                                           ? Requantize(node)
                       : kMoves.contains(node.op)                                        ? Move(node)
+                      : kMeans.contains(node.op)                                        ? Average(node)
+                      : node.op == "gather"                                             ? Gather(node)
+                      : node.op == "mul"                                                ? Weight(node)
+                      : node.op == "add"                                                ? Add(node)
                       : node.op == "concat"                                             ? Concat(node)
                       : node.op == "relu" || node.op == "clip"                          ? Clip(node)
                       : node.op == "conv2d" || node.op == "matmul" || node.op == "gemm" ? Multiply(node)
                                                                                         : false;
     if (!done) Copy(node);
-  }
-
-  // ---- the new network
-
-  int Op(const std::string& op, std::vector<int> inputs, const std::string& name, Attributes attributes = {}) {
-    if (!error_.ok()) return 0;
-    absl::StatusOr<int> id = to_.AddNode(op, std::move(inputs), std::move(attributes), name);
-    if (id.ok()) return *id;
-    error_ = id.status();
-    return 0;
-  }
-  int Constant(const std::string& name, Array value) { return to_.AddConstant(name, std::move(value)); }
-  const TensorType& type(int id) const { return to_.tensor(id).type; }
-  int CastTo(DType dtype, int x, const std::string& name) {
-    return type(x).dtype == dtype ? x : Op("cast", {x}, name, {{"to", std::string(NameOf(dtype))}});
   }
 
   int Value(int old) {
@@ -155,22 +181,6 @@ class QuantizedFuser {
       state.id = Expanded(d.q, Constant(state.name, *d.scale), d.zero ? Constant(state.name, *d.zero) : -1, state.name);
     }
     return state.id;
-  }
-
-  // dequantize as elementary operators.
-  int Expanded(int q, int scale, int zero, const std::string& name) {
-    const DType work = type(q).dtype == DType::kInt32 ? DType::kInt32 : DType::kFloat32;
-    int x = CastTo(work, q, name);
-    if (zero >= 0) x = Op("sub", {x, CastTo(work, zero, name)}, name);
-    return Op("mul", {CastTo(DType::kFloat32, x, name), scale}, name);
-  }
-
-  int Clipped(int x, double low, double high, const std::string& name) {
-    if (low == 0 && !std::isfinite(high)) return Op("relu", {x}, name);
-    Attributes limits;
-    if (std::isfinite(low)) limits.Set("min", low);
-    if (std::isfinite(high)) limits.Set("max", high);
-    return limits.values().empty() ? x : Op("clip", {x}, name, std::move(limits));
   }
 
   // Bears the name that it had.
@@ -245,6 +255,65 @@ class QuantizedFuser {
     absl::StatusOr<int> q = to_.AddNode(node.op, {d.q}, node.attributes, node.name);
     if (!q.ok()) return false;
     state.quantized = Dequantized{*q, scale, zero};
+    return true;
+  }
+
+  // ---- linear functions of one scale
+  //
+  // Sums of integers are exact in float32 too, in any order. So a result that lies right between two steps, as a
+  // quarter of the means of four do where their scale is that of the result, is rounded the same way by all kernels.
+
+  // The tensor as numbers in float32 that are multiplied by one scale; nothing where it is no such.
+  std::optional<ScaledSum> InUnits(int old) {
+    const State& state = states_[old];
+    if (state.sum && state.sum->scale.elements() == 1 && type(state.sum->sum).dtype == DType::kFloat32 &&
+        !std::isfinite(state.sum->low) && !std::isfinite(state.sum->high))
+      return state.sum;
+    if (!state.quantized || !state.quantized->whole() || !IsByte(type(state.quantized->q).dtype)) return std::nullopt;
+    const Dequantized& d = *state.quantized;
+    int x = CastTo(DType::kFloat32, d.q, state.name);
+    if (!SameValues(d.zero, nullptr))
+      x = Op("sub", {x, CastTo(DType::kFloat32, Constant(state.name, *d.zero), state.name)}, state.name);
+    return ScaledSum{x, ReshapeArray(*d.scale, {})};
+  }
+
+  bool Average(const Node& node) {
+    std::optional<ScaledSum> units = InUnits(node.inputs[0]);
+    if (!units) return false;
+    units->sum = Op(node.op, {units->sum}, node.name, node.attributes);
+    states_[node.output].sum = std::move(units);
+    return true;
+  }
+
+  bool Gather(const Node& node) {
+    const std::optional<Dequantized>& d = states_[node.inputs[0]].quantized;
+    if (!d || !d->whole()) return false;
+    const Dequantized from = *d;
+    const int q = Op("gather", {from.q, Value(node.inputs[1])}, node.name, node.attributes);
+    states_[node.output].quantized = Dequantized{q, from.scale, from.zero};
+    return true;
+  }
+
+  // By constants: those of an interpolation.
+  bool Weight(const Node& node) {
+    for (int i = 0; i < 2; ++i) {
+      const Tensor& weight = from_.tensor(node.inputs[1 - i]);
+      if (!weight.constant() || weight.type.dtype != DType::kFloat32) continue;
+      std::optional<ScaledSum> units = InUnits(node.inputs[i]);
+      if (!units) continue;
+      units->sum = Op("mul", {units->sum, Value(node.inputs[1 - i])}, node.name);
+      states_[node.output].sum = std::move(units);
+      return true;
+    }
+    return false;
+  }
+
+  bool Add(const Node& node) {
+    std::optional<ScaledSum> a = InUnits(node.inputs[0]);
+    const std::optional<ScaledSum> b = a ? InUnits(node.inputs[1]) : std::nullopt;
+    if (!b || a->scale.at(0) != b->scale.at(0)) return false;
+    a->sum = Op("add", {a->sum, b->sum}, node.name);
+    states_[node.output].sum = std::move(a);
     return true;
   }
 
@@ -422,9 +491,7 @@ class QuantizedFuser {
   }
 
   const Network& from_;
-  Network to_;
   std::vector<State> states_;  // by tensor of from_
-  absl::Status error_;
 };
 
 }  // namespace
