@@ -65,8 +65,8 @@ struct TunerOptions {
   int confirming_samples = 0;
   // Candidates of a task within 5% of its best that are then measured in turns with it (scheduler/tuning/contenders.h),
   // the best included: first those of tasks in which the network spends most, as long as all turns fit in a tenth of
-  // the run. A sample in turns has at most 1,000 runs, also if it is shorter then than measure.min_repeat_ms. 1: the
-  // best is measured alone.
+  // the run. On cuda a sample in turns has about 1,000 runs at most, also if it is shorter then than
+  // measure.min_repeat_ms, but with flushed caches. 1: the best is measured alone.
   int contenders = 1;
   // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%.
   double early_stop = 0;

@@ -185,7 +185,8 @@ class ErrorModel {
   Estimate OfStage(const Stage& stage) {
     u_ = RoundoffOf(stage.dtype);  // integers: of floats that become integers
     Estimate e = stage.reduces() ? Reduced(stage, Of(stage.body)) : Of(stage.body);
-    if (IsFloat(stage.dtype) && !IsExact(e)) e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
+    const bool exact = IsExact(e) && stage.combiner != Combiner::kProd;
+    if (IsFloat(stage.dtype) && !exact) e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
     if (IsNarrowFloat(stage.dtype) && !dag_.is_output(static_cast<int>(stages_.size())))
       e.error = std::hypot(e.error, kStored * SpacingOf(stage.dtype) * e.magnitude);
     return Settled(e);

@@ -13,8 +13,8 @@ namespace {
 
 // Of the time of a run, for contenders that are measured in turns.
 constexpr double kShareOfTurns = 0.1;
-// Of a sample in turns, which need be no longer: the median of all turns decides, and the clock's drift is larger than
-// what such samples differ by.
+// About so many runs are enough for a sample in turns on a GPU: the median of all turns decides, and the clock's drift
+// is larger than what such samples differ by.
 constexpr double kRunsInTurns = 1000;
 
 }  // namespace
@@ -135,7 +135,9 @@ Verifications::Confirmation Verifications::AloneOrInTurns(int id, double at_most
   const TrialResults& results = context_.tasks.at(id).results();
   const int best = Unconfirmed(id);
   const double sample = std::max(options.measure.min_repeat_ms * 1e-3, 0.0);
-  const double in_turns = std::min(sample, kRunsInTurns * results[best].seconds);
+  // Other programs disturb processors for longer than that; and a flush takes longer than many runs.
+  const bool runs_are_enough = options.target.kind == TargetKind::kCuda && options.target.caches != Caches::kFlushed;
+  const double in_turns = runs_are_enough ? std::min(sample, kRunsInTurns * results[best].seconds) : sample;
   Turns turns(ContendersOf(results, best, {options.contenders, options.confirming_samples, kMaxAttempts}),
               options.confirming_samples);
   if (!turns.alone()) {

@@ -1,5 +1,6 @@
 // Threads of a kernel that take turns in one thread of the host: each runs until it waits. What waits for something
-// that never comes is found at once, and what is missing a barrier fails every time, in one of two orders.
+// that never comes is found at once, and what is missing a barrier fails every time, in one of two orders. Not for
+// ThreadSanitizer, which must be told of such threads.
 #pragma once
 
 #include <sys/mman.h>
@@ -63,12 +64,13 @@ class Fibers {
 #endif
 
   struct Fiber {
-    // Pages that are not touched take no memory; those of the last run are used again. The first one is never touched,
-    // unless the stack runs over.
+    // Pages that are not touched take no memory; those of the last run are used again. At the first one a stack that
+    // runs over ends the program.
     Fiber()
         : stack(mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0)) {
       DIAPASON_CHECK_MSG(stack != MAP_FAILED, "no memory for a stack");
+      DIAPASON_CHECK_MSG(mprotect(stack, size_t{4} << 10, PROT_NONE) == 0, "a stack cannot be guarded");
     }
     Fiber(const Fiber&) = delete;
     Fiber& operator=(const Fiber&) = delete;

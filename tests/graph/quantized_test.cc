@@ -163,22 +163,29 @@ TEST(FuseQuantized, MeansAreTakenOfIntegersAndScaledOnce) {
   }
 }
 
-// Interpolation between elements, and sums of tensors of one scale.
+// Interpolation between elements along two axes, and sums of tensors of one scale.
 TEST(FuseQuantized, LinearFunctionsOfOneScaleAreScaledOnce) {
   QuantizedBuilder b;
-  const int x = b.Dequantize(b.Bytes({5, 4, 6}), b.Scale({0.02f}), b.Zero(9));
-  const auto taken = [&](const std::vector<int64_t>& places, const std::vector<float>& weights) {
+  const auto taken = [&](int x, int64_t axis, const std::vector<int64_t>& places, const std::vector<float>& weights) {
     Array indices(DType::kInt64, {5});
     for (int i = 0; i < 5; ++i) indices.set_int(i, places[i]);
-    const int part = b.Op("gather", {x, b.n.AddConstant("places", indices)}, {{"axis", int64_t{2}}});
-    return b.Op("mul", {part, b.n.AddConstant("weights", Array::FromFloats({5}, weights))});
+    const int part = b.Op("gather", {x, b.n.AddConstant("places", indices)}, {{"axis", axis}});
+    return b.Op("mul",
+                {part, b.n.AddConstant("weights", Array::FromFloats(axis == 1 ? Ints{5, 1} : Ints{5}, weights))});
   };
-  const int sum = b.Op("add", {taken({0, 1, 2, 3, 4}, {0.25, 0.75, 0.25, 0.75, 0.25}),
-                               taken({1, 2, 3, 4, 5}, {0.75, 0.25, 0.75, 0.25, 0.75})});
-  const Network after = Fused(b.Out({b.Quantize(sum, 0.0217f, 9)}));
+  const auto between = [&](int x, int64_t axis) {
+    return b.Op("add", {taken(x, axis, {0, 1, 2, 3, 4}, {0.25, 0.75, 0.25, 0.75, 0.25}),
+                        taken(x, axis, {1, 2, 3, 4, 5}, {0.75, 0.25, 0.75, 0.25, 0.75})});
+  };
+  const int x = b.Dequantize(b.Bytes({5, 6, 6}), b.Scale({0.02f}), b.Zero(9));
+  const Network after = Fused(b.Out({b.Quantize(between(between(x, 1), 2), 0.0217f, 9)}));
   EXPECT_EQ(CountOps(after, "gather", DType::kUint8), 2);
-  EXPECT_EQ(CountOps(after, "mul"), 3);  // by weights, and by the quotient of scales
+  EXPECT_EQ(CountOps(after, "mul"), 5);  // by weights, and by the quotient of scales
   EXPECT_EQ(CountOps(after, "div"), 0);
+  // Not by numbers that are no weights: they may be too large for what is not yet scaled.
+  QuantizedBuilder d;
+  const int y = d.Dequantize(d.Bytes({5, 6, 6}), d.Scale({0.02f}), d.Zero(9));
+  EXPECT_EQ(CountOps(Fused(d.Out({d.Quantize(d.Op("mul", {y, d.Scale({3})}), 0.0517f, 9)})), "div"), 1);
   // Another scale: in float32.
   QuantizedBuilder c;
   const int p = c.Dequantize(c.Bytes({5, 4, 6}), c.Scale({0.02f}), c.Zero(9));

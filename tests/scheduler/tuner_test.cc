@@ -1058,18 +1058,23 @@ TEST_F(TunerTest, ContendersAreMeasuredInTurns) {
 // Samples of a thousand runs are long enough to be compared in turns, and those of a best alone are as others.
 TEST_F(TunerTest, SamplesInTurnsAreNoLongerThanTheyNeedToBe) {
   const FakeNetwork network = TwoTasks();
-  for (const auto& [fastest, contenders, expected] :
-       std::vector<std::tuple<double, int, double>>{{2e-6, 3, 2}, {1e-3, 3, 20}, {2e-6, 1, 20}}) {
+  for (const auto& [target, fastest, contenders, expected] :
+       std::vector<std::tuple<const char*, double, int, double>>{{"cuda", 2e-6, 3, 2},
+                                                                 {"cuda", 1e-3, 3, 20},
+                                                                 {"cuda", 2e-6, 1, 20},
+                                                                 {"cuda -caches=flushed", 2e-6, 3, 20},
+                                                                 {"cpu", 2e-6, 3, 20}}) {
     FakeMeasurer measurer(&network);
     measurer.set_script(
         [&](int64_t, int, const MeasureRequest& request, const Schedule&) -> std::optional<MeasureOutcome> {
           if (request.verify) return FakeMeasurer::Judge(true);
           return FakeMeasurer::Time(fastest);
         });
-    OpenHistory(absl::StrCat(fastest, "-", contenders, ".db"));
+    OpenHistory(absl::StrCat(target, fastest, "-", contenders, ".db"));
     FakeClock clock;
     measurer.set_clock(&clock, 1);
     TunerOptions options = Options(network, 160);
+    options.target = Target::Parse(target).value();
     options.synchronous = false;
     options.confirming_samples = 5;
     options.contenders = contenders;

@@ -62,11 +62,16 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape) {
 
 namespace {
 
-// The least number of a float type above 0.
+// A number above 0 that is as good as 0, and whose reciprocal is finite.
 double LeastOf(DType dtype) {
-  if (IsNarrowFloat(dtype)) return NarrowToFloat(dtype, 1);
-  return dtype == DType::kFloat32 ? std::numeric_limits<float>::denorm_min()
-                                  : std::numeric_limits<double>::denorm_min();
+  return dtype == DType::kFloat16 ? 0x1p-24 : static_cast<double>(std::numeric_limits<float>::min());
+}
+
+// What numbers beyond the range become. In float16, what is more than twice as large as any number stands for infinity:
+// another half of the range can be added to it, such as a score, or a second mask.
+double MostFor(double value, DType dtype) {
+  const double most = LargestOf(dtype);
+  return std::copysign(dtype == DType::kFloat16 && std::abs(value) > 2 * most ? most / 2 : most, value);
 }
 
 }  // namespace
@@ -83,8 +88,8 @@ Array RoundConstant(const Array& array, DType dtype) {
   const double most = LargestOf(dtype);
   for (int64_t i = 0, n = array.elements(); i < n; ++i)
     if (const double value = array.at(i); std::abs(value) > most && std::isfinite(value))
-      rounded.set(i, std::copysign(most, value));
-  if (array.elements() == 1) rounded.set(0, RoundNumber(array.at(0), dtype));
+      rounded.set(i, MostFor(value, dtype));
+  if (array.elements() == 1 && std::abs(array.at(0)) <= most) rounded.set(0, RoundNumber(array.at(0), dtype));
   return rounded;
 }
 

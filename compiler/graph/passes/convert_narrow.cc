@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
 
@@ -15,11 +13,13 @@ absl::Status ConvertToNarrow(Network& network, DType dtype) {
     if (node.op == "cast" && node.attributes.String("to", "float32") == "float32")
       node.attributes.Set("to", std::string(NameOf(dtype)));
     if (node.op == "clip" && network.tensor(node.output).type.dtype == dtype) {
-      for (const char* limit : {"min", "max"}) {
-        const double value = node.attributes.Float(limit, 0);
-        // Neither one that is not given nor one beyond the type's numbers is a limit.
-        if (value != 0 && std::abs(value) < LargestOf(dtype)) node.attributes.Set(limit, RoundNumber(value, dtype));
-      }
+      for (const char* limit : {"min", "max"})
+        if (node.attributes.has(limit)) node.attributes.Set(limit, RoundNumber(node.attributes.Float(limit, 0), dtype));
+    }
+    if (node.op == "pad" && network.tensor(node.output).type.dtype == dtype && node.attributes.has("value")) {
+      Array value(DType::kFloat32, {});
+      value.set(0, node.attributes.Float("value", 0));
+      node.attributes.Set("value", RoundConstant(value, dtype).at(0));
     }
   }
   return InferShapes(network);

@@ -150,7 +150,7 @@ class QuantizedFuser : private NewNetwork {
   void Visit(const Node& node) {
     static const std::set<std::string> kMoves = {"transpose", "reshape", "flatten", "squeeze",
                                                  "unsqueeze", "slice",   "max_pool"};
-    static const std::set<std::string> kMeans = {"avg_pool", "sum_pool", "reduce_mean", "reduce_sum"};
+    static const std::set<std::string> kMeans = {"avg_pool", "avg_pool3d", "reduce_mean"};
     const bool done = node.op == "dequantize"                                           ? TakeDequantize(node)
                       : node.op == "quantize"                                           ? Requantize(node)
                       : kMoves.contains(node.op)                                        ? Move(node)
@@ -273,7 +273,8 @@ class QuantizedFuser : private NewNetwork {
     const Dequantized& d = *state.quantized;
     int x = CastTo(DType::kFloat32, d.q, state.name);
     if (!SameValues(d.zero, nullptr))
-      x = Op("sub", {x, CastTo(DType::kFloat32, Constant(state.name, *d.zero), state.name)}, state.name);
+      x = Op("sub", {x, CastTo(DType::kFloat32, Constant(state.name, ReshapeArray(*d.zero, {})), state.name)},
+             state.name);
     return ScaledSum{x, ReshapeArray(*d.scale, {})};
   }
 
@@ -286,19 +287,30 @@ class QuantizedFuser : private NewNetwork {
   }
 
   bool Gather(const Node& node) {
-    const std::optional<Dequantized>& d = states_[node.inputs[0]].quantized;
-    if (!d || !d->whole()) return false;
-    const Dequantized from = *d;
-    const int q = Op("gather", {from.q, Value(node.inputs[1])}, node.name, node.attributes);
-    states_[node.output].quantized = Dequantized{q, from.scale, from.zero};
+    const State& from = states_[node.inputs[0]];
+    if (from.sum && from.sum->scale.elements() == 1) {
+      ScaledSum sum = *from.sum;
+      sum.sum = Op("gather", {sum.sum, Value(node.inputs[1])}, node.name, node.attributes);
+      states_[node.output].sum = std::move(sum);
+      return true;
+    }
+    if (!from.quantized || !from.quantized->whole()) return false;
+    Dequantized moved = *from.quantized;
+    moved.q = Op("gather", {moved.q, Value(node.inputs[1])}, node.name, node.attributes);
+    states_[node.output].quantized = std::move(moved);
     return true;
   }
 
-  // By constants: those of an interpolation.
+  // By constants: those of an interpolation. Others might make numbers too large for the type before they are scaled.
+  static bool IsWeight(const Tensor& tensor) {
+    if (!tensor.constant() || tensor.type.dtype != DType::kFloat32) return false;
+    for (int64_t i = 0, n = tensor.data->elements(); i < n; ++i)
+      if (!(std::abs(tensor.data->at(i)) <= 1)) return false;
+    return true;
+  }
   bool Weight(const Node& node) {
     for (int i = 0; i < 2; ++i) {
-      const Tensor& weight = from_.tensor(node.inputs[1 - i]);
-      if (!weight.constant() || weight.type.dtype != DType::kFloat32) continue;
+      if (!IsWeight(from_.tensor(node.inputs[1 - i]))) continue;
       std::optional<ScaledSum> units = InUnits(node.inputs[i]);
       if (!units) continue;
       units->sum = Op("mul", {units->sum, Value(node.inputs[1 - i])}, node.name);

@@ -8,7 +8,8 @@ namespace diapason {
 
 // dequantize and quantize become elementary operators, and products of what two dequantize give become sums of products
 // of integers with the scale behind them, as ONNX Runtime does it: results may differ by one step of the quantised type
-// from those in float32. Views and maxima of quantised tensors stay in integers. Products stay in float32 where scales
+// from those in float32. Views and maxima of quantised tensors stay in integers; means, interpolations and sums
+// of tensors of one scale are computed from their integers and scaled once. Products stay in float32 where scales
 // are not constant, where the left factor has several, or where int32 might not hold the sums.
 absl::Status FuseQuantized(Network& network);
 

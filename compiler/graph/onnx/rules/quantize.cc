@@ -269,7 +269,9 @@ absl::Status QLinearAveragePool(NodeImporter& node) {
   ASSIGN_OR_RETURN(Attributes attributes, WindowAttributes(node, x, kernel));
   attributes.Set("kernel", kernel);
   if (node.Int("count_include_pad", 0) != 0) attributes.Set("count_include_pad", int64_t{1});
-  return FinishQuantized(node, c, c.Op("avg_pool", {Operand(node, c, 0)}, attributes), 3, x->type.dtype);
+  // Sums are exact, so that a mean in the middle between two numbers is rounded as one.
+  const ImportValue mean = c.Op("avg_pool", {c.Cast(Centred(node, c, x, 2, 0), DType::kFloat32)}, attributes);
+  return FinishQuantized(node, c, c.Mul(mean, c.Reshape(c.Input(1), {})), 3, x->type.dtype);
 }
 
 // Scale and zero point of the result come first, then three inputs of each part.
