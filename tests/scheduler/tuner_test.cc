@@ -1065,11 +1065,11 @@ TEST_F(TunerTest, SamplesInTurnsAreNoLongerThanTheyNeedToBe) {
                                                                  {"cuda -caches=flushed", 2e-6, 3, 20},
                                                                  {"cpu", 2e-6, 3, 20}}) {
     FakeMeasurer measurer(&network);
-    measurer.set_script(
-        [&](int64_t, int, const MeasureRequest& request, const Schedule&) -> std::optional<MeasureOutcome> {
-          if (request.verify) return FakeMeasurer::Judge(true);
-          return FakeMeasurer::Time(fastest);
-        });
+    measurer.set_script([seconds = fastest](int64_t, int, const MeasureRequest& request,
+                                            const Schedule&) -> std::optional<MeasureOutcome> {
+      if (request.verify) return FakeMeasurer::Judge(true);
+      return FakeMeasurer::Time(seconds);
+    });
     OpenHistory(absl::StrCat(target, fastest, "-", contenders, ".db"));
     FakeClock clock;
     measurer.set_clock(&clock, 1);
