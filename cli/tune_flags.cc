@@ -50,9 +50,8 @@ void AddMeasuring(CLI::App* command, TuneFlags* flags) {
   AddWhole(command, "--repeat", &flags->repeat, {1, 1000}, "Samples per trial (default 3)");
   AddWhole(command, "--number", &flags->number, {1, 1'000'000}, "Least number of launches per sample (default 1)");
   AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
-            "Least length of a sample in ms (default 20; 100 with --no-race); of candidates that are measured in turns "
-            "at the "
-            "end, samples of 1,000 runs may be shorter");
+            "Least length of a sample in ms (default 20; 100 with --no-race); on cuda, samples of candidates that are "
+            "measured in turns at the end may be shorter, of about 1,000 runs");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
   command->add_flag("--no-race", flags->no_race,

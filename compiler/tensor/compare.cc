@@ -21,6 +21,7 @@ constexpr double kStored = 1.6;
 // A whole step of integers, which is what errors of rounded numbers are, is rounded itself once it is scaled.
 constexpr double kStepRounding = 1 + 1e-5;
 constexpr double kTf32Spacing = 0x1p-10;  // of TensorFloat-32, relative, as of float16
+// Typical magnitude up to which integers are taken to be exact in float32: a quarter of the largest such integer.
 constexpr double kMostWhole = 0x1p22;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
@@ -250,7 +251,7 @@ class ErrorModel {
     }
   }
 
-  // Integers that float32 holds, of a typical magnitude a quarter of the largest.
+  // Integers that float32 holds.
   static bool IsExact(const Estimate& e) { return e.whole && e.error == 0 && e.magnitude < kMostWhole; }
   // Of one operation of a type.
   double RoundoffAt(const ExprNode& e) const { return IsFloat(e.dtype) ? u_ : 0; }

@@ -9,7 +9,7 @@
 namespace diapason::ops {
 namespace {
 
-// Of the elements of an axis.
+// How many elements of an axis are not cropped.
 int64_t KeptOf(int64_t extent, int64_t before, int64_t after) {
   return extent + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
 }

@@ -78,7 +78,7 @@ double MostFor(double value, DType dtype) {
 
 double RoundNumber(double value, DType dtype) {
   if (!std::isfinite(value)) return value;
-  if (std::abs(value) > LargestOf(dtype)) return std::copysign(LargestOf(dtype), value);
+  if (std::abs(value) > LargestOf(dtype)) return MostFor(value, dtype);
   const double rounded = RoundTo(dtype, value);
   return rounded == 0 && value != 0 ? std::copysign(LeastOf(dtype), value) : rounded;
 }
@@ -89,7 +89,7 @@ Array RoundConstant(const Array& array, DType dtype) {
   for (int64_t i = 0, n = array.elements(); i < n; ++i)
     if (const double value = array.at(i); std::abs(value) > most && std::isfinite(value))
       rounded.set(i, MostFor(value, dtype));
-  if (array.elements() == 1 && std::abs(array.at(0)) <= most) rounded.set(0, RoundNumber(array.at(0), dtype));
+  if (array.elements() == 1) rounded.set(0, RoundNumber(array.at(0), dtype));
   return rounded;
 }
 

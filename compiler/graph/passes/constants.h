@@ -17,7 +17,7 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape);
 // of the lowest, so that scores can be added. Nor does a single number become 0: what is added to a divisor so that it
 // is not 0 is often below the least float16.
 Array RoundConstant(const Array& array, DType dtype);
-// A limit, in that type: as a single number, but never less than the largest where it is beyond.
+// The same of a single number.
 double RoundNumber(double value, DType dtype);
 // Integers less others, modulo 2^32. REQUIRES: int32 both; the shape of `less` broadcasts to that of `from`.
 Array SubtractIntegers(const Array& from, const Array& less);

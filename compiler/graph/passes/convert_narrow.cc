@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
 
@@ -12,14 +14,16 @@ absl::Status ConvertToNarrow(Network& network, DType dtype) {
   for (Node& node : network.nodes) {
     if (node.op == "cast" && node.attributes.String("to", "float32") == "float32")
       node.attributes.Set("to", std::string(NameOf(dtype)));
-    if (node.op == "clip" && network.tensor(node.output).type.dtype == dtype) {
-      for (const char* limit : {"min", "max"})
-        if (node.attributes.has(limit)) node.attributes.Set(limit, RoundNumber(node.attributes.Float(limit, 0), dtype));
-    }
-    if (node.op == "pad" && network.tensor(node.output).type.dtype == dtype && node.attributes.has("value")) {
-      Array value(DType::kFloat32, {});
-      value.set(0, node.attributes.Float("value", 0));
-      node.attributes.Set("value", RoundConstant(value, dtype).at(0));
+    if (network.tensor(node.output).type.dtype != dtype) continue;
+    Attributes& attributes = node.attributes;
+    if (node.op == "pad" && attributes.has("value"))
+      attributes.Set("value", RoundNumber(attributes.Float("value", 0), dtype));
+    if (node.op != "clip") continue;
+    for (const char* limit : {"min", "max"}) {
+      if (!attributes.has(limit)) continue;
+      const double value = attributes.Float(limit, 0), most = LargestOf(dtype);
+      const bool beyond = std::isfinite(value) && std::abs(value) > most;
+      attributes.Set(limit, beyond ? std::copysign(most, value) : RoundNumber(value, dtype));
     }
   }
   return InferShapes(network);

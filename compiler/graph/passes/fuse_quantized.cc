@@ -149,13 +149,12 @@ class QuantizedFuser : private NewNetwork {
 
   void Visit(const Node& node) {
     static const std::set<std::string> kMoves = {"transpose", "reshape", "flatten", "squeeze",
-                                                 "unsqueeze", "slice",   "max_pool"};
+                                                 "unsqueeze", "slice",   "gather",  "max_pool"};
     static const std::set<std::string> kMeans = {"avg_pool", "avg_pool3d", "reduce_mean"};
     const bool done = node.op == "dequantize"                                           ? TakeDequantize(node)
                       : node.op == "quantize"                                           ? Requantize(node)
                       : kMoves.contains(node.op)                                        ? Move(node)
                       : kMeans.contains(node.op)                                        ? Average(node)
-                      : node.op == "gather"                                             ? Gather(node)
                       : node.op == "mul"                                                ? Weight(node)
                       : node.op == "add"                                                ? Add(node)
                       : node.op == "concat"                                             ? Concat(node)
@@ -236,6 +235,13 @@ class QuantizedFuser : private NewNetwork {
     return nullptr;
   }
 
+  // The node's inputs, with another first one.
+  std::vector<int> WithFirst(const Node& node, int first) {
+    std::vector<int> inputs = {first};
+    for (size_t i = 1; i < node.inputs.size(); ++i) inputs.push_back(Value(node.inputs[i]));
+    return inputs;
+  }
+
   // Moving integers is moving what they stand for; the largest of some is that of what they stand for.
   bool Move(const Node& node) {
     const State& from = states_[node.inputs[0]];
@@ -244,15 +250,15 @@ class QuantizedFuser : private NewNetwork {
     if (from.sum) {
       const auto scale = Moved(node, std::make_shared<const Array>(from.sum->scale), shape);
       if (!scale || node.op == "max_pool") return false;
-      state.sum =
-          ScaledSum{Op(node.op, {from.sum->sum}, node.name, node.attributes), *scale, from.sum->low, from.sum->high};
+      state.sum = ScaledSum{Op(node.op, WithFirst(node, from.sum->sum), node.name, node.attributes), *scale,
+                            from.sum->low, from.sum->high};
       return true;
     }
     if (!from.quantized) return false;
     const Dequantized& d = *from.quantized;
     const ZeroPoint scale = Moved(node, d.scale, shape), zero = Moved(node, d.zero, shape);
     if (!scale || (d.zero && !zero) || (node.op == "max_pool" && !d.whole())) return false;
-    absl::StatusOr<int> q = to_.AddNode(node.op, {d.q}, node.attributes, node.name);
+    absl::StatusOr<int> q = to_.AddNode(node.op, WithFirst(node, d.q), node.attributes, node.name);
     if (!q.ok()) return false;
     state.quantized = Dequantized{*q, scale, zero};
     return true;
@@ -271,11 +277,7 @@ class QuantizedFuser : private NewNetwork {
       return state.sum;
     if (!state.quantized || !state.quantized->whole() || !IsByte(type(state.quantized->q).dtype)) return std::nullopt;
     const Dequantized& d = *state.quantized;
-    int x = CastTo(DType::kFloat32, d.q, state.name);
-    if (!SameValues(d.zero, nullptr))
-      x = Op("sub", {x, CastTo(DType::kFloat32, Constant(state.name, ReshapeArray(*d.zero, {})), state.name)},
-             state.name);
-    return ScaledSum{x, ReshapeArray(*d.scale, {})};
+    return ScaledSum{Centred(d, DType::kFloat32, state.name), ReshapeArray(*d.scale, {})};
   }
 
   bool Average(const Node& node) {
@@ -283,21 +285,6 @@ class QuantizedFuser : private NewNetwork {
     if (!units) return false;
     units->sum = Op(node.op, {units->sum}, node.name, node.attributes);
     states_[node.output].sum = std::move(units);
-    return true;
-  }
-
-  bool Gather(const Node& node) {
-    const State& from = states_[node.inputs[0]];
-    if (from.sum && from.sum->scale.elements() == 1) {
-      ScaledSum sum = *from.sum;
-      sum.sum = Op("gather", {sum.sum, Value(node.inputs[1])}, node.name, node.attributes);
-      states_[node.output].sum = std::move(sum);
-      return true;
-    }
-    if (!from.quantized || !from.quantized->whole()) return false;
-    Dequantized moved = *from.quantized;
-    moved.q = Op("gather", {moved.q, Value(node.inputs[1])}, node.name, node.attributes);
-    states_[node.output].quantized = std::move(moved);
     return true;
   }
 
@@ -398,11 +385,11 @@ class QuantizedFuser : private NewNetwork {
     return most;
   }
 
-  // q - zero as int32.
-  int Centred(const Dequantized& d, const std::string& name) {
-    const int q = CastTo(DType::kInt32, d.q, name);
+  // q - zero, in a type that holds it.
+  int Centred(const Dequantized& d, DType work, const std::string& name) {
+    const int q = CastTo(work, d.q, name);
     if (SameValues(d.zero, nullptr)) return q;
-    Array zero = CastArray(*d.zero, DType::kInt32);
+    Array zero = CastArray(*d.zero, work);
     if (zero.elements() == 1) zero = ReshapeArray(std::move(zero), {});
     return Op("sub", {q, Constant(name, std::move(zero))}, name);
   }
@@ -416,7 +403,8 @@ class QuantizedFuser : private NewNetwork {
       return false;
     const size_t rank = from_.tensor(node.output).type.shape.size();
     const Array scale = Along(Product(*a->scale, *b->scale), columns->result, rank);
-    int sum = Op(node.op, {Centred(*a, node.name), Centred(*b, node.name)}, node.name, node.attributes);
+    int sum = Op(node.op, {Centred(*a, DType::kInt32, node.name), Centred(*b, DType::kInt32, node.name)}, node.name,
+                 node.attributes);
     State& state = states_[node.output];
     if (node.inputs.size() < 3) {
       state.sum = ScaledSum{sum, scale};
