@@ -51,7 +51,7 @@ class ClusterReduction : public SketchRule {
   static void OfferOnTensorCores(const Draft& draft, int stage, std::vector<Derived>* result) {
     std::vector<GroupForm> forms(1);
     for (const GroupForm& by_groups : FindGroupForms(draft, stage, ClusterSizes(draft, stage).back()))
-      if (!by_groups.has_parts()) forms.push_back(by_groups);
+      forms.push_back(by_groups);
     for (const GroupForm& groups : forms) {
       Draft next = draft;
       next.Name(absl::StrCat("cluster_", NameOfProducts(draft, groups.rows >= 0)));

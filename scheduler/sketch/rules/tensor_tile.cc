@@ -262,7 +262,7 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
                          reduce = ReduceAxes(draft.state(), stage);
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
-  const double columns_of_tile = intrinsic.parts ? 64 : 8;
+  const double columns_of_tile = intrinsic.parts ? 16 : 8;
   if (static_cast<double>(s.op.elements()) * blocks < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
   const Expr& k = s.axis(reduce[0]).var;
   // Pairs of narrow results are neighbours if the last axis makes the columns.
@@ -327,9 +327,10 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
     } else {
       tile.warps = draft->TileParameter(name + ".groups", units, 4, 1);
       const int32_t preferred = groups.has_parts() ? 8 : 16;
-      // Turned forms are for rows that no usual tile divides well.
-      tile.tiles = groups.turned ? draft->parameters().EvenTile(name + ".tiles", units, 32, preferred)
-                                 : draft->TileParameter(name + ".tiles", units, 32, preferred);
+      // Turned forms are for rows that no usual tile divides well, and columns in parts may be such rows.
+      tile.tiles = groups.turned || groups.has_parts()
+                       ? draft->parameters().EvenTile(name + ".tiles", units, 32, preferred)
+                       : draft->TileParameter(name + ".tiles", units, 32, preferred);
     }
     draft->parameters().BoundPadding(extent, tile.all());
   }

@@ -45,7 +45,7 @@ struct GroupForm {
   bool has_parts() const { return along_k.empty(); }
 };
 
-// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts,
+// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 16, or, of factors that have no parts,
 // 64 x 8: smaller ones are better off with warps. `blocks`: the most that share the reduction of a tile.
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
 // That form, if there is one, and, where an eighth of its rows or more would be beyond the output, one with the last

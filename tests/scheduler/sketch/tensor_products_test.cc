@@ -594,6 +594,38 @@ TEST(GroupProducts, RoundedFactorsCompileForTheirArchitecture) {
   }
 }
 
+TEST(GroupProducts, PartsOverAClusterSumTheirShares) {
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  std::mt19937 random(4);
+  const ComputeDag dag = Product({75, 136, 328}, {});
+  const testing::Reference expected = testing::MakeReference(dag, 6);
+  const auto task = TaskSpace::Create(dag, kCuda, facts).value();
+  ASSERT_GE(task->Find("direct/cluster_wgmma"), 0);
+  const Space& space = task->space(task->Find("direct/cluster_wgmma"));
+  for (const auto& [cluster, tiles] : {std::pair(2, 5), {3, 2}}) {
+    const auto lowered = Lower(dag,
+                               space.Instantiate(Draw(space,
+                                                      {{"groups", 1},
+                                                       {"i1.tiles", 1},
+                                                       {"i0.tiles", tiles},
+                                                       {"stages", 1 + cluster},
+                                                       {"r2", 16},
+                                                       {"cluster", cluster}},
+                                                      random)),
+                               kCuda, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.at(0).cluster, cluster);
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-5));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find(absl::StrCat("wgmma.mma_async.sync.aligned.m64n", 8 * tiles, "k8.f32.tf32.tf32")),
+              std::string::npos)
+        << program->source;
+    EXPECT_EQ(program->serialized, std::vector<bool>(program->kernels.size(), false)) << program->source;
+  }
+}
+
 TEST(GroupProducts, RoundedFactorsOverAClusterSumTheirShares) {
   DeviceFacts facts = FewCores();
   facts.num_cores = 8;
@@ -1026,9 +1058,9 @@ TEST(TensorProducts, BfloatsCompileForEveryArchitecture) {
 }
 
 TEST(GroupProducts, SmallProductsAreLeftToWarps) {
-  const ComputeDag dag = Product({512, 512, 64}, {});
+  const ComputeDag dag = Product({256, 256, 64}, {});
   EXPECT_LT(TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
-  const ComputeDag large = Product({1024, 1024, 64}, {});
+  const ComputeDag large = Product({512, 512, 64}, {});
   EXPECT_GE(TaskSpace::Create(large, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
   const Target ampere = Target::Parse("cuda -arch=sm_80").value();
   EXPECT_LT(TaskSpace::Create(large, ampere, DefaultFacts(ampere)).value()->Find("direct/wgmma"), 0);
