@@ -787,6 +787,91 @@ TEST(ConvertToNarrow, MasksOfTheLowestFloat32HideWhatTheyHid) {
   }
 }
 
+// Sums of products of bytes are integers that narrow floats do not have, and often beyond what they reach.
+TEST(ConvertToNarrow, SumsOfBytesAreScaledInFloat32) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Network n;
+    const int sum = n.AddInput("sum", {DType::kInt32, {2, 2}}), x = n.AddInput("x", {DType::kFloat32, {2, 2}});
+    const int scale = n.AddConstant("scale", Array::FromFloats({}, {1e-5F}));
+    const auto add = [&](const char* op, std::vector<int> inputs, Attributes attributes = {}) {
+      return n.AddNode(op, std::move(inputs), std::move(attributes)).value();
+    };
+    const int scaled = add("mul", {add("cast", {sum}), scale});
+    const int bytes = add("cast", {add("clip", {add("round", {scaled})}, {{"min", 0.0}, {"max", 255.0}})},
+                          {{"to", std::string("uint8")}});
+    // Narrow: beside x, and as a product's operand, where transposed factors are narrow as well.
+    const int product = add("matmul", {add("transpose", {scaled}), x});
+    n.outputs = {scaled, bytes, add("add", {scaled, x}), product, add("mul", {x, scale})};
+    ASSERT_TRUE(ConvertToNarrow(n, dtype).ok());
+    ASSERT_TRUE(n.Validate().ok()) << n.Validate();
+    for (int i : {0, 2, 3, 4}) EXPECT_EQ(n.tensor(n.outputs[i]).type.dtype, dtype) << i;
+    EXPECT_EQ(n.tensor(n.outputs[0]).name, n.tensor(scaled).name);
+    for (const Node& node : n.nodes) {
+      if (node.op == "transpose" || node.op == "matmul") {
+        EXPECT_EQ(n.tensor(node.inputs[0]).type.dtype, dtype);
+      }
+      if (node.op == "round") {
+        EXPECT_EQ(n.tensor(node.output).type.dtype, DType::kFloat32);
+      }
+    }
+    Array sums(DType::kInt32, {2, 2}), values(dtype, {2, 2});
+    const std::vector<double> given = {20240001, -300, 12345678, 940000};
+    for (int i = 0; i < 4; ++i) sums.set(i, given[i]);
+    for (int i = 0; i < 4; ++i) values.set(i, i);
+    const auto got = EvaluateNetwork(n, {sums, values});
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (int i = 0; i < 4; ++i) {
+      const double exact = given[i] * 1e-5F;
+      EXPECT_EQ((*got)[0].at(i), RoundTo(dtype, exact)) << i;
+      EXPECT_EQ((*got)[1].at(i), std::clamp(std::nearbyint(exact), 0.0, 255.0)) << i;
+      EXPECT_NEAR((*got)[2].at(i), exact + i, 0.02 * (1 + std::abs(exact))) << i;
+    }
+  }
+}
+
+TEST(ConvertToNarrow, PositionsAreExact) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Builder b;
+    const int positions = b.n.AddInput("positions", {DType::kInt64, {1, 3}}), x = b.In({3, 2});
+    const int column = b.Op("reshape", {b.Op("cast", {positions})}, {{"shape", Ints{3, 1}}});
+    const int frequencies = b.n.AddConstant("frequencies", Array::FromFloats({1, 2}, {1, 0.01F}));
+    const int angles = b.Op("matmul", {column, frequencies});
+    Network after = b.Out({b.Op("mul", {x, b.Op("cos", {angles})})});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+    EXPECT_EQ(after.tensor(after.outputs[0]).type.dtype, dtype);
+    Array at(DType::kInt64, {1, 3}), ones(dtype, {3, 2});
+    for (int i = 0; i < 3; ++i) at.set(i, 5001 + i);
+    for (int i = 0; i < 6; ++i) ones.set(i, 1);
+    const auto got = EvaluateNetwork(after, {at, ones});
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (int i = 0; i < 6; ++i)
+      EXPECT_NEAR((*got)[0].at(i), std::cos((5001 + i / 2) * (i % 2 == 0 ? 1 : 0.01)), 0.01) << NameOf(dtype) << i;
+  }
+}
+
+TEST(ConvertToNarrow, MasksOfIntegersStayFinite) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Builder b;
+    const int mask = b.n.AddInput("mask", {DType::kInt64, {4}}), x = b.In({2, 4});
+    const int lowest = b.n.AddConstant("lowest", Array::FromFloats({}, {std::numeric_limits<float>::lowest()}));
+    const int one = b.n.AddConstant("one", Array::FromFloats({}, {1}));
+    const int hidden = b.Op("mul", {b.Op("sub", {one, b.Op("cast", {mask})}), lowest});
+    Network after = b.Out({b.Op("add", {x, hidden})});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+    Array shown(DType::kInt64, {4}), scores(dtype, {2, 4});
+    for (int i = 0; i < 4; ++i) shown.set(i, i % 2);
+    for (int i = 0; i < 8; ++i) scores.set(i, -20);
+    const auto got = EvaluateNetwork(after, {shown, scores});
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_TRUE(std::isfinite((*got)[0].at(i))) << NameOf(dtype) << i;
+      EXPECT_EQ((*got)[0].at(i) == -20, i % 2 == 1) << NameOf(dtype) << i;
+    }
+  }
+}
+
 Array Doubles(Ints shape, const std::vector<double>& values) {
   Array array(DType::kFloat64, std::move(shape));
   for (size_t i = 0; i < values.size(); ++i) array.set(static_cast<int64_t>(i), values[i]);
