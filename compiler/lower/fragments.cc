@@ -1,9 +1,11 @@
 // Lane 4 * g + q brings words q and q + 4 along k of rows g and g + 8 of one operand and of column g of the other
 // (tensor_intrinsic.h). Operands in shared memory with k innermost come as whole matrices of 8 rows of 16 bytes
 // (ldmatrix), those of 16 bits with rows or columns innermost as well (transposed), others element by element, which
-// are packed into words.
+// are packed into words. Where lanes hold the rows as the sums of products before, of factors of 32 bits they have
+// elements 2q and 2q + 1 along k: these are then words q and q + 4 of both operands, as sums do not mind the order.
 #include "compiler/lower/fragments.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,13 @@ absl::Status CheckBody(const State& state, const StageState& stage, const Tensor
   }
   if (stage.op.dtype != intrinsic.sum) return RefuseProducts(stage, absl::StrCat(NameOf(intrinsic.sum), " sums"));
   return absl::OkStatus();
+}
+
+bool ReadsLanes(const KernelContext& kernel, const StageState& stage) {
+  return std::any_of(stage.op.body->args.begin(), stage.op.body->args.end(), [&](const Expr& factor) {
+    const Expr& load = LoadOfFactor(factor);
+    return load->kind == ExprKind::kLoad && kernel.IsHeldByLanes(load->buffer);
+  });
 }
 
 absl::Status CheckTileLoops(const KernelContext& kernel, const StageState& stage, const std::vector<int64_t>& own,
@@ -81,7 +90,8 @@ FragmentLoader::FragmentLoader(NestParts* parts, int id)
       nest_(parts->state),
       id_(id),
       stage_(nest_.kernel.state.stage(id)),
-      intrinsic_(TensorIntrinsicOf(stage_.tensor)) {}
+      intrinsic_(TensorIntrinsicOf(stage_.tensor)),
+      held_in_pairs_(intrinsic_.factors_per_register() == 1 && ReadsLanes(nest_.kernel, stage_)) {}
 
 absl::StatusOr<bool> FragmentLoader::MovesWithLane(const Expr& load, int lane) const {
   const KernelContext& kernel = nest_.kernel;
@@ -132,21 +142,23 @@ Expr FragmentLoader::LoadOf(const Fragments& operand, const Expr& k, const Expr&
   return load;
 }
 
-// Of this lane's factors of an operand's tile: that at `offset` behind its first along k.
-Expr FragmentLoader::ElementOf(const Fragments& operand, int64_t k, int64_t half, int64_t offset) {
+// Of this lane's factors of an operand's tile from k on: one of its first or second word.
+Expr FragmentLoader::ElementOf(const Fragments& operand, int64_t k, int64_t half, int64_t word, int64_t factor) {
   const std::vector<Expr>& lanes = nest_.stages[stage_.lane_stage].value;
   const Expr g = lanes[stage_.lane_m], q = lanes[stage_.lane_n];
-  return LoadOf(operand, Add(Mul(q, IntImm(intrinsic_.factors_per_register())), IntImm(k + offset)), g, IntImm(half));
+  const int64_t apart = held_in_pairs_ ? 2 : intrinsic_.factors_per_register();
+  const int64_t offset = held_in_pairs_ ? word : word * intrinsic_.row() + factor;
+  return LoadOf(operand, Add(Mul(q, IntImm(apart)), IntImm(k + offset)), g, IntImm(half));
 }
 
 int64_t FragmentLoader::RegistersAt(Fragments* operand, int64_t k) {
-  const Expr first = ElementOf(*operand, k, 0, 0);
+  const Expr first = ElementOf(*operand, k, 0, 0, 0);
   for (const auto& [load, at] : operand->known)
     if (Equal(load, first)) return at;
   const int64_t at = operand->elements, count = operand->rows ? 4 : 2;
   operand->known.emplace_back(first, at);
   operand->elements += count;
-  if (!nest_.kernel.IsHeldByLanes(operand->load->buffer)) {
+  if (!held_in_pairs_ && !nest_.kernel.IsHeldByLanes(operand->load->buffer)) {
     if (Stmt matrices = MatricesOf(*operand, k, at, count)) {
       operand->loads.push_back(std::move(matrices));
       return at;
@@ -154,9 +166,9 @@ int64_t FragmentLoader::RegistersAt(Fragments* operand, int64_t k) {
   }
   const int64_t packed = intrinsic_.factors_per_register();
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * intrinsic_.row();
+    const int64_t half = operand->rows ? i % 2 : 0, word = operand->rows ? i / 2 : i;
     std::vector<Expr> factors;
-    for (int64_t f = 0; f < packed; ++f) factors.push_back(ElementOf(*operand, k, half, offset + f));
+    for (int64_t f = 0; f < packed; ++f) factors.push_back(ElementOf(*operand, k, half, word, f));
     operand->loads.push_back(packed == 1 ? MakeStore(operand->buffer, IntImm(at + i), factors[0])
                                          : MakePack(operand->buffer, IntImm(at + i), std::move(factors)));
   }

@@ -65,7 +65,7 @@ class FragmentLoader {
   int64_t RegistersAt(Fragments* operand, int64_t k);
 
  private:
-  Expr ElementOf(const Fragments& operand, int64_t k, int64_t half, int64_t offset);
+  Expr ElementOf(const Fragments& operand, int64_t k, int64_t half, int64_t word, int64_t factor);
   // Loads whole matrices, whose lines are rows along k or, transposed, rows or columns of the result; null if the
   // operand lies in neither.
   Stmt MatricesOf(const Fragments& operand, int64_t k, int64_t at, int64_t count);
@@ -77,6 +77,7 @@ class FragmentLoader {
   const int id_;
   const StageState& stage_;
   const TensorIntrinsic& intrinsic_;
+  const bool held_in_pairs_;
 };
 
 }  // namespace diapason

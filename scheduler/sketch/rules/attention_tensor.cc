@@ -405,16 +405,17 @@ bool StreamsAttention(const Draft& draft, const AttentionChain& chain) {
          draft.state().stage(chain.reductions[0]).op.combiner == Combiner::kMax;
 }
 
-// Whether lanes have the weights as the product by the values takes them, which needs types of 16 bits, and all values
-// of their rows.
+// Whether lanes have room for all values of their rows; float32 sums are held twice, the second time of a run of keys.
 static bool LanesHoldWeights(const Draft& draft, const AttentionChain& chain) {
-  constexpr int64_t kMostValues = 256;
-  return IsNarrowFloat(draft.state().stage(chain.values_read).op.dtype) && chain.values <= kMostValues;
+  const bool narrow = IsNarrowFloat(draft.state().stage(chain.values_read).op.dtype);
+  return chain.values <= (narrow ? 256 : 128);
 }
 
-// Whether warpgroups can make both products: 64 queries a warpgroup, keys and values as they lie in shared memory.
+// Whether warpgroups can make both products: 64 queries a warpgroup, keys and values as they lie in shared memory. Of
+// weights of 16 bits, which lanes have as the second product takes them.
 static bool FitsWarpgroups(const Draft& draft, const AttentionChain& chain) {
   constexpr int64_t kRows = 64, kLongestScore = 256;
+  if (!IsNarrowFloat(draft.state().stage(chain.values_read).op.dtype)) return false;
   if (chain.queries < kRows || chain.keys < kRows || chain.size > kLongestScore) return false;
   for (int stage : {chain.scores, chain.product}) {
     const TensorIntrinsic* const intrinsic = IntrinsicFor(draft, stage, /*groups=*/true);
