@@ -59,7 +59,7 @@ NETWORKS = {
 # The baselines are Hugging Face's models of the same configuration with random weights, 128 tokens, and torchvision's ViT. By name only, as MORE_PARTS.
 TRANSFORMERS = {
     "bert-base": Network("BERT-base, 128 tokens", "bert-base", "bert-base", 140, 20, refine=25),
-    "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 140, 20, refine=25),
+    "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 45, 20),
     "vit-b16": Network("ViT-B/16", "vit-b16", "vit_b_16", 140, 20, refine=25),
 }
 BERT_LARGE = {"layers": 24, "hidden": 1024, "heads": 16, "intermediate": 4096}

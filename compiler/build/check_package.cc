@@ -43,13 +43,22 @@ std::string Number(double value) {
 // Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be
 // useless where a task takes exponentials, and at most the limits above. The large elements of masks stay as they are,
 // and so do zeros: rows of padding are exactly 0 behind a product, and noise there would grow to 1 in a normalization
-// of rows, and hide every other error.
+// of rows, and hide every other error. Of rounded integers as many as may be off by a step are.
 void AddNoise(const Tolerance& tolerance, double tf32, std::mt19937_64& random, Array* result) {
-  if (!IsFloat(result->dtype)) return;
+  const auto chance = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  if (!IsFloat(result->dtype)) {
+    for (int64_t i = 0, n = tolerance.jump > 0 ? result->elements() : 0; i < n; ++i) {
+      const double value = result->at(i), moved = value + (chance() < 0.5 ? -1 : 1) * tolerance.jump;
+      if (chance() >= tolerance.share) continue;
+      result->set(i, moved);
+      if (result->at(i) != moved) result->set(i, value);  // beyond the type's last value
+    }
+    return;
+  }
   const double most = std::min(tolerance.relative, LargestNoise(result->dtype, tf32));
   const double scale = MagnitudeOf(*result);
   for (int64_t i = 0, n = result->elements(); i < n; ++i) {
-    const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
+    const double value = result->at(i), share = 2 * chance() - 1;
     if (std::isfinite(value) && value != 0 && std::fabs(value) <= kMaskRatio * scale)
       result->set(i, value + share * most * std::max(std::fabs(value), scale));
   }

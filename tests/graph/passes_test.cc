@@ -836,7 +836,8 @@ TEST(ConvertToNarrow, PositionsAreExact) {
     const int column = b.Op("reshape", {b.Op("cast", {positions})}, {{"shape", Ints{3, 1}}});
     const int frequencies = b.n.AddConstant("frequencies", Array::FromFloats({1, 2}, {1, 0.01F}));
     const int angles = b.Op("matmul", {column, frequencies});
-    Network after = b.Out({b.Op("mul", {x, b.Op("cos", {angles})})});
+    const int turned = b.Op("gemm", {b.Op("transpose", {column}), frequencies}, {{"trans_a", int64_t{1}}});
+    Network after = b.Out({b.Op("mul", {x, b.Op("cos", {angles})}), b.Op("cos", {turned})});
     ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
     ASSERT_TRUE(after.Validate().ok()) << after.Validate();
     EXPECT_EQ(after.tensor(after.outputs[0]).type.dtype, dtype);
@@ -845,8 +846,9 @@ TEST(ConvertToNarrow, PositionsAreExact) {
     for (int i = 0; i < 6; ++i) ones.set(i, 1);
     const auto got = EvaluateNetwork(after, {at, ones});
     ASSERT_TRUE(got.ok()) << got.status();
-    for (int i = 0; i < 6; ++i)
-      EXPECT_NEAR((*got)[0].at(i), std::cos((5001 + i / 2) * (i % 2 == 0 ? 1 : 0.01)), 0.01) << NameOf(dtype) << i;
+    for (int result : {0, 1})
+      for (int i = 0; i < 6; ++i)
+        EXPECT_NEAR((*got)[result].at(i), std::cos((5001 + i / 2) * (i % 2 == 0 ? 1 : 0.01)), 0.01) << result << i;
   }
 }
 
@@ -870,6 +872,110 @@ TEST(ConvertToNarrow, MasksOfIntegersStayFinite) {
       EXPECT_EQ((*got)[0].at(i) == -20, i % 2 == 1) << NameOf(dtype) << i;
     }
   }
+}
+
+// Means over what a mask shows: of nothing it is 0, since the least number that keeps the divisor from 0 stays, and of
+// more than float16 reaches it is right.
+TEST(ConvertToNarrow, CountsDivideInFloat32) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Builder b;
+    const int count = b.n.AddInput("count", {DType::kInt64, {3, 1}}), x = b.In({3, 2});
+    const int wide = b.Op("clip", {b.Op("cast", {count})}, {{"min", 1e-9}});
+    Network after = b.Out({b.Op("div", {x, wide})});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+    EXPECT_EQ(after.tensor(after.outputs[0]).type.dtype, dtype);
+    Array counts(DType::kInt64, {3, 1}), sums(dtype, {3, 2});
+    for (int i = 0; i < 3; ++i) counts.set(i, i * 50000);
+    for (int i = 2; i < 6; ++i) sums.set(i, 30000);
+    const auto got = EvaluateNetwork(after, {counts, sums});
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (int i = 0; i < 6; ++i)
+      EXPECT_NEAR((*got)[0].at(i), i < 2 ? 0 : i < 4 ? 0.6 : 0.3, 0.003) << NameOf(dtype) << i;
+  }
+}
+
+// As a divisor a large number is no mask.
+TEST(ConvertToNarrow, LargeDivisorsStay) {
+  Builder b;
+  const int time = b.n.AddInput("time", {DType::kInt64, {2}});
+  const int day = b.n.AddConstant("day", Array::FromFloats({}, {86400}));
+  Network after = b.Out({b.Op("sin", {b.Op("div", {b.Op("cast", {time}), day})})});
+  ASSERT_TRUE(ConvertToNarrow(after, DType::kFloat16).ok());
+  Array times(DType::kInt64, {2});
+  times.set(0, 30000);
+  times.set(1, 200000);
+  const auto got = EvaluateNetwork(after, {times});
+  ASSERT_TRUE(got.ok()) << got.status();
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR((*got)[0].at(i), std::sin(times.at(i) / 86400), 1e-3);
+}
+
+TEST(ConvertToNarrow, LimitsOfMasksStayFinite) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Builder b;
+    const int mask = b.n.AddInput("mask", {DType::kInt64, {2}}), x = b.In({2});
+    const int log = b.Op("log", {b.Op("cast", {mask})});
+    const double lowest = std::numeric_limits<float>::lowest();
+    const int padded = b.Op("pad", {b.Op("cast", {mask})}, {{"pads", Ints{1, 0}}, {"value", lowest}});
+    Network after = b.Out({b.Op("add", {b.Op("clip", {log}, {{"min", lowest}}), x}), padded});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+    Array shown(DType::kInt64, {2}), scores(dtype, {2});
+    shown.set(1, 1);
+    const auto got = EvaluateNetwork(after, {shown, scores});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(std::isfinite((*got)[0].at(0)));
+    EXPECT_LT((*got)[0].at(0), -60000);
+    EXPECT_EQ((*got)[0].at(1), 0);
+    EXPECT_TRUE(std::isfinite((*got)[1].at(0)));
+  }
+}
+
+// Quotients by scales and limits of integer types: float16 has neither 1e-4 nor 32767, nor bfloat16 1023.
+TEST(ConvertToNarrow, WhatBecomesIntegersIsComputedInFloat32) {
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Builder b;
+    const int x = b.In({3});
+    const int scale = b.n.AddConstant("scale", Array::FromFloats({}, {1e-4F}));
+    const int steps = b.Op("clip", {b.Op("round", {b.Op("div", {x, scale})})}, {{"min", -32768.0}, {"max", 32767.0}});
+    const int index = b.Op("clip", {x}, {{"min", 0.0}, {"max", 1023.0}});
+    Network after = b.Out(
+        {b.Op("cast", {steps}, {{"to", std::string("int32")}}), b.Op("cast", {index}, {{"to", std::string("int64")}})});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+    Array values(dtype, {3});
+    for (int i = 0; i < 3; ++i) values.set(i, 2000 * (i - 1));
+    const auto got = EvaluateNetwork(after, {values});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].at(0), -32768);
+    EXPECT_EQ((*got)[0].at(2), 32767);
+    EXPECT_EQ((*got)[1].at(2), 1023);
+  }
+}
+
+// Where a limit has to be narrow it is one that the wider type's limit includes.
+TEST(ConvertToNarrow, LimitsAreRoundedInwards) {
+  for (const auto& [dtype, most] : std::map<DType, double>{{DType::kFloat16, 1023.5}, {DType::kBfloat16, 1020}}) {
+    Builder b;
+    Network after = b.Out({b.Op("clip", {b.In({1})}, {{"min", -1023.9}, {"max", 1023.9}})});
+    ASSERT_TRUE(ConvertToNarrow(after, dtype).ok());
+    EXPECT_EQ(after.nodes[0].attributes.Float("max", 0), most);
+    EXPECT_EQ(after.nodes[0].attributes.Float("min", 0), -most);
+  }
+}
+
+TEST(ConvertToNarrow, NormsOfIntegersReadFloat32) {
+  Builder b;
+  const int counts = b.n.AddInput("counts", {DType::kInt64, {1, 4}});
+  Network after = b.Out({b.Op("layer_norm", {b.Op("cast", {counts})})});
+  ASSERT_TRUE(ConvertToNarrow(after, DType::kFloat16).ok());
+  ASSERT_TRUE(after.Validate().ok()) << after.Validate();
+  EXPECT_EQ(after.tensor(after.outputs[0]).type.dtype, DType::kFloat16);
+  Array values(DType::kInt64, {1, 4});
+  for (int i = 0; i < 4; ++i) values.set(i, 100000 * i);
+  const auto got = EvaluateNetwork(after, {values});
+  ASSERT_TRUE(got.ok()) << got.status();
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR((*got)[0].at(i), (i - 1.5) / std::sqrt(1.25), 1e-3);
 }
 
 Array Doubles(Ints shape, const std::vector<double>& values) {

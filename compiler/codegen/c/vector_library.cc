@@ -341,7 +341,7 @@ std::string CVectorLibrary::NarrowAccess(DType dtype, int64_t lanes, bool load) 
   const std::string op = load ? "_load" : "_store", type = ShortName(dtype);
   const char* const convert = ExprPrinter::ConversionHelper(dtype, load);
   helpers_.Use(convert);
-  helpers_.DefineType("s16x8", "typedef short s16x8u __attribute__((vector_size(16), aligned(2), may_alias));");
+  helpers_.DefineType("s16x8u", "typedef short s16x8u __attribute__((vector_size(16), aligned(2), may_alias));");
   for (int64_t part : {lanes == 16 ? int64_t{8} : lanes, lanes}) {
     Type(DType::kFloat32, part);
     // "f16x08" sorts before "f16x16", which calls it.

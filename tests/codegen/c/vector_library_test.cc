@@ -30,6 +30,25 @@ TEST(CVectorLibrary, DefinesWhatItNamesAndWhatThatNeeds) {
             "(i32x8)b)); }\n");
 }
 
+// Dot products of 4 lanes have vectors of 8 int16 of their own, with which the loads of 8 narrow floats have to get on.
+TEST(CVectorLibrary, BytesAndNarrowFloatsHaveTheirTypes) {
+  std::string texts[2];
+  for (int first : {0, 1}) {
+    Helpers helpers(Dialect::kC);
+    CVectorLibrary library(helpers);
+    for (int turn : {first, 1 - first}) {
+      if (turn == 0)
+        library.ByteDots(false, true, 4);
+      else
+        library.NarrowAccess(DType::kFloat16, 4, /*load=*/false);
+    }
+    texts[first] = helpers.Text();
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  for (const char* type : {"s16x8u __attribute__", "s16x8 __attribute__"})
+    EXPECT_NE(texts[0].find(type), std::string::npos) << type << texts[0];
+}
+
 TEST(CVectorLibrary, MasksAreAsWideAsElements) {
   Helpers helpers(Dialect::kC);
   CVectorLibrary library(helpers);
