@@ -72,6 +72,7 @@ void GpuEstimate::AddReduction(int id, const StageBounds& b, const WorkOfStage& 
     sum_.shared_time += arithmetic * (intrinsic->shared + rows * conflict / columns);
     return;
   }
+  sum_.by_warps = sum_.by_warps || tensor;
   sum_.fma += arithmetic * (tensor ? intrinsic->fma : 1);
   const double bodies = w.warp_executions / w.body;
   const double loads = bodies * w.operand_loads * (tensor ? intrinsic->loads : 1);
@@ -133,7 +134,9 @@ double GpuEstimate::Seconds(float* f) const {
   const double resident = ResidentBlocks();
   const double per_core = std::ceil(w.blocks / facts_.num_cores);
   const double active_warps = std::min(resident, per_core) * w.warps;
-  const double cycles_fma = per_core * w.fma / 4, cycles_issue = per_core * w.issue / 4,
+  // A warp's products have the tensor core of its quarter of the multiprocessor.
+  const double quarters = w.by_warps ? std::min(4.0, active_warps) : 4;
+  const double cycles_fma = per_core * w.fma / quarters, cycles_issue = per_core * w.issue / 4,
                cycles_shared = per_core * w.shared_time;
   // One outer reduce step: copies come from L2, everyone waits, then the products; other resident blocks fill the gap.
   const double step = w.rounds > 1 || w.copy_rounds > 0 ? 700.0 + 30 * w.copy_rounds : 400.0;

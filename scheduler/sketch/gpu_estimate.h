@@ -32,6 +32,7 @@ class GpuEstimate {
     double depth = 0;              // k of a step of warpgroup MMA; 0: there is none
     double slots = 1, rounds = 1;  // of copies to shared memory: buffers of each, and steps
     bool boxes = false;            // tensor copies make some of them
+    bool by_warps = false;         // products on tensor cores, each by a warp
     double copy_rounds = 0;        // most vectors that a thread copies in a step
     double loads_per_op = 0, ilp = 1, conflict = 1, contiguous = 1, lanes = 1, body = 1;
   };
