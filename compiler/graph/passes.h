@@ -62,7 +62,7 @@ absl::Status ConvertDoubles(Network& network);
 
 // float32 inputs, constants and results become a narrow float (--dtype float16); casts to float32 likewise. Finite
 // constants stay finite. What is computed from integers (sums of 8-bit products, counts, positions) stays float32 until
-// it meets other results or is multiplied.
+// it is added to other results or is a factor of longer products, and what becomes integers is computed in float32.
 absl::Status ConvertToNarrow(Network& network, DType dtype);
 
 // All of them (ConvertToNarrow where options.dtype is a narrow float), in order, to a network ready for

@@ -239,7 +239,10 @@ class ErrorModel {
                 std::isfinite(e.fvalue) && std::nearbyint(e.fvalue) == e.fvalue};
       case ExprKind::kLoad: return stages_[e.buffer];
       case ExprKind::kAdd:
-      case ExprKind::kSub: return OfSum(Of(e.args[0]), Of(e.args[1]), e);
+      case ExprKind::kSub:
+        if (const Expr* wrapped = WrappedIn(e)) return Of(*wrapped);
+        return OfSum(Of(e.args[0]), Of(e.args[1]), e);
+      case ExprKind::kFloorMod: return OfRemainder(e);
       case ExprKind::kMul: return OfProduct(Of(e.args[0]), Of(e.args[1]), e);
       case ExprKind::kDiv: return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])), e);
       case ExprKind::kMin:
@@ -276,6 +279,22 @@ class ErrorModel {
     AddJumps(a, b.magnitude, &e);
     AddJumps(b, a.magnitude, &e);
     return e;
+  }
+  // Of (x + c) mod 2c - c, which is how integers of narrower types are had, that x; else null.
+  static const Expr* WrappedIn(const ExprNode& e) {
+    if (e.kind != ExprKind::kSub || e.args[0]->kind != ExprKind::kFloorMod) return nullptr;
+    const ExprNode& remainder = *e.args[0];
+    const std::optional<double> half = ConstantOf(*e.args[1]), whole = ConstantOf(*remainder.args[1]);
+    if (remainder.args[0]->kind != ExprKind::kAdd || !half || !whole || *whole != 2 * *half) return nullptr;
+    return ConstantOf(*remainder.args[0]->args[1]) == half ? &remainder.args[0]->args[0] : nullptr;
+  }
+  // Numbers that are mostly below the divisor.
+  Estimate OfRemainder(const ExprNode& e) {
+    Estimate x = Of(e.args[0]);
+    const std::optional<double> divisor = ConstantOf(*e.args[1]);
+    if (!divisor || !x.whole || x.magnitude > *divisor) return {1, 0, true, 0, 0, true};
+    x.nonnegative = true;
+    return x;
   }
   static Estimate Inverse(const Estimate& a) {
     const double b = std::max(a.magnitude, 1e-30);

@@ -464,6 +464,30 @@ Array Requantise(const ComputeDag& dag, uint64_t seed, const std::function<float
   return result;
 }
 
+// int16 and uint16 are had by wrapping int32: what was rounded before may be off by a step all the same.
+TEST(ToleranceTest, WrappedIntegersMayBeOffByAStep) {
+  for (const int64_t half : {int64_t{32768}, int64_t{0}}) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {1000}), scale = b.Constant("scale", {});
+    const int steps = b.Compute("steps", {1000}, [&](const DagBuilder::Vars& i) {
+      return Cast(DType::kInt32, Call("round", {Div(b.At(x, {i[0]}), b.At(scale, {}))}));
+    });
+    const int wrapped = b.Compute("wrapped", {1000}, [&](const DagBuilder::Vars& i) {
+      const Expr step = Cast(DType::kInt64, b.At(steps, {i[0]}));
+      if (half == 0) return Cast(DType::kInt32, FloorMod(step, 65536));
+      return Cast(DType::kInt32, Sub(FloorMod(Add(step, Cast(DType::kInt64, IntImm(half))), 2 * half), IntImm(half)));
+    });
+    const int y = b.Compute("y", {1000}, [&](const DagBuilder::Vars& i) {
+      return Mul(Cast(DType::kFloat32, b.At(wrapped, {i[0]})), b.At(scale, {}));
+    });
+    const ComputeDag dag = b.Build({y}).value();
+    const Tolerance tolerance = ToleranceOf(dag, 0);
+    EXPECT_GT(tolerance.jump, 0) << half;
+    EXPECT_GT(tolerance.share, 0) << half;
+    EXPECT_LT(tolerance.share, 0.01) << half;
+  }
+}
+
 TEST(CompareTest, InputsSpreadWhatIsRoundedOverAllBytes) {
   for (const int64_t k : {9, 576, 4608}) {
     const Array y = Requantise(Requantised(4000, k), 1, [](float v) { return v; });

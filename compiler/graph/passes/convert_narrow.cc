@@ -75,8 +75,12 @@ class WideTensors {
     });
   }
 
-  // A matrix of one column by one of one row: positions by frequencies.
+  // A matrix of one column by one of one row, or a convolution of one channel and place: positions by frequencies.
   bool HasOneTerm(const Node& node) const {
+    if (node.op == "conv2d") {
+      const TensorType& filter = TypeOf(node.inputs[1]);
+      return filter.elements() == filter.shape[0] && node.attributes.String("layout", "NCHW") == "NCHW";
+    }
     if (node.op != "matmul" && node.op != "gemm") return false;
     const std::vector<int64_t>& shape = TypeOf(node.inputs[0]).shape;
     return !shape.empty() && (node.attributes.Int("trans_a", 0) != 0 ? shape.front() : shape.back()) == 1;
