@@ -43,7 +43,8 @@ std::string Number(double value) {
 // Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be
 // useless where a task takes exponentials, and at most the limits above. The large elements of masks stay as they are,
 // and so do zeros: rows of padding are exactly 0 behind a product, and noise there would grow to 1 in a normalization
-// of rows, and hide every other error. Of rounded integers as many as may be off by a step are.
+// of rows, and hide every other error. Of rounded integers, as many are moved by a step as the tolerance
+// expects to be off by one.
 void AddNoise(const Tolerance& tolerance, double tf32, std::mt19937_64& random, Array* result) {
   const auto chance = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
   if (!IsFloat(result->dtype)) {

@@ -280,7 +280,7 @@ class ErrorModel {
     AddJumps(b, a.magnitude, &e);
     return e;
   }
-  // Of (x + c) mod 2c - c, which is how integers of narrower types are had, that x; else null.
+  // The x of (x + c) mod 2c - c, which wraps integers to a narrower signed type; null for other expressions.
   static const Expr* WrappedIn(const ExprNode& e) {
     if (e.kind != ExprKind::kSub || e.args[0]->kind != ExprKind::kFloorMod) return nullptr;
     const ExprNode& remainder = *e.args[0];

@@ -464,7 +464,7 @@ Array Requantise(const ComputeDag& dag, uint64_t seed, const std::function<float
   return result;
 }
 
-// int16 and uint16 are had by wrapping int32: what was rounded before may be off by a step all the same.
+// int16 and uint16 are int32 wrapped to 16 bits: what was rounded before it was wrapped may be off by a step.
 TEST(ToleranceTest, WrappedIntegersMayBeOffByAStep) {
   for (const int64_t half : {int64_t{32768}, int64_t{0}}) {
     DagBuilder b;

@@ -316,7 +316,7 @@ class Attention : public SketchRule {
     }
     if (draft.gpu() && FitsAttentionOnTensorCores(start, chain)) {
       for (Draft& made : AttentionOnTensorCores(start, chain, Fits(start, chain))) {
-        // Rows by threads took 1.5 to 8 times as long in every task, and the estimate does not see all of it.
+        // Rows by threads have been slower in every task with both, and the estimate does not see all of it.
         made.traits().preferred_fallback = draft.context().target.kind == TargetKind::kCuda;
         result.push_back({std::move(made), false});
       }
