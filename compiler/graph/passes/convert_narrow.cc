@@ -29,7 +29,7 @@ class WideTensors {
         ranges_(network.tensors.size()) {
     for (size_t t = 0; t < fixed_.size(); ++t) {
       fixed_[t] = network.tensors[t].constant();
-      ranges_[t] = {ValueRange::Kind::kFinite};
+      ranges_[t] = ValueRange::Finite();
       if (network.tensors[t].type.dtype == DType::kBool) ranges_[t] = {ValueRange::Kind::kFinite, 0, 1};
       if (fixed_[t]) ranges_[t] = RangeOf(*network.tensors[t].data);
     }
