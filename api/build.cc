@@ -168,9 +168,7 @@ class Builder {
  private:
   // Of all tasks, those of fusion alternatives included.
   absl::StatusOr<RecordsByWorkload> BestRecords(const FusionChoices& fusion) {
-    std::vector<std::string> keys;
-    for (const ::diapason::Task& task : fusion.partition.tasks) keys.push_back(task.workload_key);
-    return shelf_.Best(keys);
+    return shelf_.Best(KeysOfRecords(fusion.partition.tasks));
   }
 
   // Chooses among fusion alternatives, and among records that are nearly as fast, by the latency of the network, which

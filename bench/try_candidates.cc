@@ -91,7 +91,11 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   std::string sketch;
   words >> sketch;
   const int index = spaces.Find(sketch);
-  if (index < 0) return absl::InvalidArgumentError(absl::StrCat("there is no sketch '", sketch, "'"));
+  if (index < 0) {
+    std::string known;
+    for (int i = 0; i < spaces.size(); ++i) absl::StrAppend(&known, i == 0 ? "" : ", ", spaces.space(i).name());
+    return absl::InvalidArgumentError(absl::StrCat("there is no sketch '", sketch, "', only ", known));
+  }
   const Space& space = spaces.space(index);
   ASSIGN_OR_RETURN(const std::vector<int32_t> configuration, Configuration(space, words));
   line->text = sketch;
@@ -162,7 +166,9 @@ absl::Status Measurer::Measure(const Program& program) {
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(arguments.network, arguments.options));
-  ASSIGN_OR_RETURN(const FusionChoices fusion, FindFusionChoices(network));
+  ASSIGN_OR_RETURN(
+      const FusionChoices fusion,
+      FindFusionChoices(network, {.factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));
   const Partition& partition = fusion.partition;  // with the tasks of alternatives
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });

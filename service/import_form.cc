@@ -170,6 +170,7 @@ void ToProto(const FusionChoices& fusion, v1::ImportedFusionChoices& message) {
     }
   }
   message.mutable_fixed()->Assign(fusion.fixed.begin(), fusion.fixed.end());
+  message.mutable_factor_bounds()->insert(fusion.factor_bounds.begin(), fusion.factor_bounds.end());
 }
 
 absl::StatusOr<FusionChoices> FromProto(const v1::ImportedFusionChoices& message) {
@@ -177,8 +178,9 @@ absl::StatusOr<FusionChoices> FromProto(const v1::ImportedFusionChoices& message
   for (const v1::ImportedTask& task : message.tasks()) {
     ASSIGN_OR_RETURN(ComputeDag dag, ParseDag(task.dag()));
     if (task.weight() < 0) return Damaged(absl::StrCat("a task of weight ", task.weight()));
-    std::string key = dag.workload_key();
-    fusion.partition.tasks.push_back({task.name(), std::move(dag), task.weight(), std::move(key)});
+    std::string key = dag.workload_key(), unbounded = UnboundedKey(dag);
+    fusion.partition.tasks.push_back(
+        {task.name(), std::move(dag), task.weight(), std::move(key), std::move(unbounded)});
   }
   const int tasks = message.tasks_size();
   fusion.default_tasks = message.default_tasks();
@@ -192,6 +194,9 @@ absl::StatusOr<FusionChoices> FromProto(const v1::ImportedFusionChoices& message
     fusion.choice_points.push_back(std::move(read));
   }
   fusion.fixed = {message.fixed().begin(), message.fixed().end()};
+  fusion.factor_bounds = {message.factor_bounds().begin(), message.factor_bounds().end()};
+  for (const auto& [tensor, bound] : fusion.factor_bounds)
+    if (bound < 1) return Damaged(absl::StrCat("a factor with the bound ", bound));
   return fusion;
 }
 

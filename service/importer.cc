@@ -237,8 +237,9 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);
   for (const std::string& warning : warnings) reply.add_warnings(warning);
-  ASSIGN_OR_RETURN(const FusionChoices fusion,
-                   FindFusionChoices(network, {job.whole_recurrence_bytes(), job.one_query_apart()}));
+  ASSIGN_OR_RETURN(
+      const FusionChoices fusion,
+      FindFusionChoices(network, {job.whole_recurrence_bytes(), job.one_query_apart(), job.factor_bounds()}));
   ToProto(fusion, *reply.mutable_fusion());
   if (!job.with_network()) return absl::OkStatus();
   const char* folder = std::getenv("TMPDIR");

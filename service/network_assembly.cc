@@ -19,9 +19,24 @@
 
 namespace diapason {
 
+std::vector<std::string> KeysOfRecords(const std::vector<Task>& tasks) {
+  std::vector<std::string> keys;
+  for (const Task& task : tasks) {
+    keys.push_back(task.workload_key);
+    if (!task.unbounded_key.empty()) keys.push_back(task.unbounded_key);
+  }
+  return keys;
+}
+
 const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task) {
-  const auto best = records.find(task.workload_key);
-  return best != records.end() && best->second.verified == Verified::kOk ? &best->second : nullptr;
+  const TuningRecord* best = nullptr;
+  for (const std::string& key : {task.workload_key, task.unbounded_key}) {
+    const auto found = records.find(key);
+    if (found == records.end() || found->second.verified != Verified::kOk) continue;
+    const bool faster = best == nullptr || MedianSeconds(*found->second.timing()) < MedianSeconds(*best->timing());
+    if (faster) best = &found->second;
+  }
+  return best;
 }
 
 double SecondsOfTasks(const Assembly& assembly) {

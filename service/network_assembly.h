@@ -20,7 +20,11 @@ namespace diapason {
 // Of the records of a network's workloads, by workload key, at most one each.
 using RecordsByWorkload = std::map<std::string, TuningRecord>;
 
-// The record of a task if it may be used: only a verified one may (docs/architecture.md, decision 4). Null: none.
+// The keys of workloads whose records fit tasks, as UsableRecord has them.
+std::vector<std::string> KeysOfRecords(const std::vector<Task>& tasks);
+
+// The record of a task, or of the same one without bounds of factors, if it may be used: only a verified one may
+// (docs/architecture.md, decision 4). Of two the faster one. Null: none.
 const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task);
 
 struct Assembly {

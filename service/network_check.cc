@@ -65,9 +65,7 @@ class Checker {
 
   // The best of each workload, verified if that is possible.
   absl::StatusOr<RecordsByWorkload> BestRecords() {
-    std::vector<std::string> keys;
-    for (const Task& task : fusion_.partition.tasks) keys.push_back(task.workload_key);
-    ASSIGN_OR_RETURN(RecordsByWorkload records, shelf_.Best(keys));
+    ASSIGN_OR_RETURN(RecordsByWorkload records, shelf_.Best(KeysOfRecords(fusion_.partition.tasks)));
     for (auto& [key, record] : records) {
       for (int i = 0; i < kMostVerifications && record.verified == Verified::kUnknown; ++i) {
         const absl::StatusOr<Verdict> verdict = judge_.Verify(record);
@@ -142,7 +140,8 @@ class Checker {
   void FindReplacement(NetworkCheckReport::Wrong& wrong) const {
     const std::vector<Task>& tasks = report_.assembly.partition.tasks;
     for (size_t i = 0; i < tasks.size(); ++i)
-      if (tasks[i].workload_key == wrong.record.workload_key && report_.assembly.records[i].has_value())
+      if ((tasks[i].workload_key == wrong.record.workload_key || tasks[i].unbounded_key == wrong.record.workload_key) &&
+          report_.assembly.records[i].has_value())
         wrong.replacement = report_.assembly.records[i]->id;
   }
 

@@ -31,7 +31,7 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
 // How networks are fused by default: recurrences in one kernel where a cluster of blocks keeps their weights on chip,
-// attentions of one query in two on GPUs.
+// attentions of one query in two on GPUs, with bounds of factors where float32 products may be made of float16 ones.
 FusionPreferences PreferredFusion(const Target& target);
 
 // Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names

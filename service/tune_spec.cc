@@ -87,7 +87,7 @@ class PlanMerger {
     if (!fresh) return known->second;
     const int times = ++names_[task.name];
     const std::string name = times == 1 ? task.name : absl::StrCat(task.name, "_v", times);
-    work_.partition.tasks.push_back({name, task.dag, 0, task.workload_key});
+    work_.partition.tasks.push_back({name, task.dag, 0, task.workload_key, task.unbounded_key});
     work_.tasks.push_back({name, task.dag, task.workload_key, {}});
     work_.links.push_back({work_.network, task.workload_key, SerializeDag(task.dag), name, 0});
     return known->second;

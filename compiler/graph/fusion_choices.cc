@@ -69,7 +69,8 @@ class ChoicePointFinder {
     if (preferences.one_query_apart)
       for (int n : AttentionsOfOneQuery()) fusion_.default_modes[n] = FusionMode::kApart;
     fusion_.default_modes = DefaultFusion(facts_, std::move(fusion_.default_modes));
-    ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes));
+    if (preferences.factor_bounds) fusion_.factor_bounds = FindFactorBounds(network_);
+    ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes, fusion_.factor_bounds));
     default_.emplace(facts_, fusion_.default_modes);
     FindRegions();
     fusion_.groupings = default_->groupings();
@@ -275,7 +276,7 @@ class ChoicePointFinder {
     std::map<int, int> count;
     FusionAlternative alternative{change.name, change.modes, {}, false};
     for (const Group& group : groups) {
-      ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network_, group));
+      ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network_, group, fusion_.factor_bounds));
       table.Assign(subgraph, NameOf(network_, group));
       ++count[subgraph.task];
       alternative.writes_in_place = alternative.writes_in_place || !group.place.whole();
@@ -355,7 +356,7 @@ absl::StatusOr<Partition> PartitionAs(const Network& network, const FusionChoice
   FusionModes modes = fusion.default_modes;
   for (size_t b = 0; b < chosen.size(); ++b)
     for (const auto& [node, mode] : fusion.choice_points[b].alternatives[chosen[b]].modes) modes[node] = mode;
-  return PartitionByModes(GroupingFacts(network), modes);
+  return PartitionByModes(GroupingFacts(network), modes, fusion.factor_bounds);
 }
 
 }  // namespace diapason

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/factor_bounds.h"
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
@@ -43,6 +44,7 @@ struct FusionChoices {
   FusionModes default_modes;               // how the default fusion groups nodes
   std::vector<ChoicePoint> choice_points;  // in order of nodes
   std::vector<int> fixed;                  // by task: its count outside of all choice points
+  FactorBounds factor_bounds;              // with which tasks were made; empty: none was asked for
   // How often the whole network was grouped to find the choice points: the cost of FindFusionChoices.
   int groupings = 0;
 };
@@ -53,6 +55,8 @@ struct FusionPreferences {
   int64_t whole_recurrence_bytes = 0;
   // The attention of one query to kOneQueryKeys keys or more is two kernels, which spread the keys over all blocks.
   bool one_query_apart = false;
+  // Tasks of products have the ranges of their factors, so that their rewrites may rely on them (factor_bounds.h).
+  bool factor_bounds = false;
 };
 inline constexpr int64_t kOneQueryKeys = 256;
 
@@ -69,7 +73,8 @@ absl::StatusOr<Partition> PartitionAs(const Network& network, const FusionChoice
                                       const std::vector<int>& chosen);
 
 // The partition of the network of `facts` whose nodes are grouped as `modes` say. For compiler/graph.
-absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes);
+absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes,
+                                           const FactorBounds& bounds = {});
 
 // By choice point: the index of the alternative whose tasks take least time together. `seconds` has the time of each
 // task, 0 where it is not known. Considered are alternatives with `able(alternative)` whose tasks all have a time; the

@@ -40,10 +40,11 @@ void AssignPrograms(Partition& partition, const std::vector<Group>& groups) {
 
 }  // namespace
 
-absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group) {
-  absl::StatusOr<Subgraph> subgraph =
-      group.nodes.empty() ? CopySubgraph(network, group.copied) : BuildSubgraph(network, group.nodes);
-  if (subgraph.ok()) subgraph->outputs = {group.output};
+absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group, const FactorBounds& bounds) {
+  ASSIGN_OR_RETURN(Subgraph subgraph,
+                   group.nodes.empty() ? CopySubgraph(network, group.copied) : BuildSubgraph(network, group.nodes));
+  subgraph.outputs = {group.output};
+  if (!bounds.empty()) RETURN_IF_ERROR(MarkFactors(bounds, subgraph));
   return subgraph;
 }
 
@@ -53,13 +54,14 @@ std::string NameOf(const Network& network, const Group& group) {
   return CopyName(network, group.copied);
 }
 
-absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes) {
+absl::StatusOr<Partition> PartitionByModes(const GroupingFacts& facts, const FusionModes& modes,
+                                           const FactorBounds& bounds) {
   const Network& network = facts.network;
   Partition partition;
   TaskTable table(&partition.tasks);
   Grouping grouping = GroupNodes(facts, modes);
   for (const Group& group : grouping.groups) {
-    ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group));
+    ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group, bounds));
     table.Assign(subgraph, NameOf(network, group));
     ++partition.tasks[subgraph.task].weight;
     partition.subgraphs.push_back(std::move(subgraph));

@@ -43,6 +43,8 @@ struct Task {
   ComputeDag dag;
   int weight = 0;  // occurrences in the network
   std::string workload_key;
+  // Of the same task without bounds of factors (factor_bounds.h), whose records fit this one too; empty: it has none.
+  std::string unbounded_key{};
 };
 
 // What is compiled: a task, by where its results go. Records are those of the task: the places differ in the

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/factor_bounds.h"
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
@@ -19,8 +20,8 @@ absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector
 // A copy of a tensor.
 absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor);
 
-// Either, as the group says; its output is what the group writes. NameOf: of its task.
-absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group);
+// Either, as the group says, with these bounds of factors; its output is what the group writes. NameOf: of its task.
+absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group, const FactorBounds& bounds);
 std::string NameOf(const Network& network, const Group& group);
 
 }  // namespace diapason

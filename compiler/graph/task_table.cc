@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/graph/factor_bounds.h"
 #include "compiler/tensor/serialize.h"
 
 namespace diapason {
@@ -24,7 +25,7 @@ void TaskTable::Assign(Subgraph& subgraph, const std::string& name) {
   if (fresh) {
     int count = ++names_[name];
     std::string unique = count == 1 ? name : absl::StrCat(name, "_v", count);
-    tasks_.push_back({unique, subgraph.dag, 0, key});
+    tasks_.push_back({unique, subgraph.dag, 0, key, UnboundedKey(subgraph.dag)});
     bytes_.push_back(BytesWithoutNames(subgraph.dag));
   }
   subgraph.task = it->second;

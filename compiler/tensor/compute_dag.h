@@ -37,11 +37,15 @@ struct Stage {
   // A placeholder whose contents are known when the package is built (weights). Stages that read only constants are
   // computed once at build time ("prologue"), never at run time.
   bool constant = false;
-  // Integer placeholders: random inputs are drawn from [valid_min, valid_max].
+  // Integer placeholders: random inputs are drawn from [valid_min, valid_max]. Placeholders of floats: all elements
+  // that are numbers are known to lie there. Both 0: nothing is known.
   int64_t valid_min = 0, valid_max = 0;
   // Names of axes of a small constant matrix transform (Winograd) whose loops are unrolled whole: Ansor's
   // auto_scheduler_simplify_const_tensor_indices. Empty for ordinary stages.
   std::vector<std::string> unroll_axes;
+  // Of rewrites: each element is read so often, and takes so long, that the stage is computed in a kernel of its own
+  // and never where it is read.
+  bool kept = false;
 
   std::vector<int64_t> shape() const;
   int64_t elements() const;

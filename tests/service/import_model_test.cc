@@ -58,6 +58,27 @@ TEST(ImportModel, GivesWhatTheProcessFound) {
             PartitionAs(network, fusion, last)->tasks.size());
 }
 
+TEST(ImportModel, BoundsOfFactorsComeWithTheTasks) {
+  ModelOptions options;
+  options.extra = {{"layers", "1"}, {"seq", "16"}};
+  ImportRequest request{"bert-base", options, {}, /*with_network=*/true, nullptr};
+  request.fusion.factor_bounds = true;
+  const auto imported = ImportModel(request);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const FusionChoices fusion = FindFusionChoices(imported->network, {.factor_bounds = true}).value();
+  EXPECT_FALSE(fusion.factor_bounds.empty());
+  EXPECT_EQ(imported->fusion.factor_bounds, fusion.factor_bounds);
+  ASSERT_EQ(imported->fusion.partition.tasks.size(), fusion.partition.tasks.size());
+  int bounded = 0;
+  for (size_t t = 0; t < fusion.partition.tasks.size(); ++t) {
+    const Task &got = imported->fusion.partition.tasks[t], &want = fusion.partition.tasks[t];
+    EXPECT_EQ(got.workload_key, want.workload_key);
+    EXPECT_EQ(got.unbounded_key, want.unbounded_key);
+    bounded += !got.unbounded_key.empty();
+  }
+  EXPECT_GE(bounded, 4);
+}
+
 TEST(ImportModel, TheNetworkComesOnlyWhenAskedFor) {
   const auto imported = ImportModel({"gemm", {}, {}, false, nullptr});
   ASSERT_TRUE(imported.ok()) << imported.status();

@@ -190,6 +190,31 @@ TEST_F(NetworkCheckTest, WhatIsNotVerifiedIsVerifiedBeforeItIsUsed) {
   EXPECT_EQ(judge_.verified, (std::vector<int64_t>{501, 502, 503, 202, 203}));
 }
 
+// Records of the same task without bounds of factors, from before these were known, stand in, or win.
+TEST(UsableRecordTest, RecordsWithoutBoundsFitTasksWithThem) {
+  const Task task{"gemm", {}, 1, "bounded", "plain"};
+  EXPECT_EQ(KeysOfRecords({task, {"other", {}, 1, "other"}}), (std::vector<std::string>{"bounded", "plain", "other"}));
+  const auto record = [](const std::string& key, double seconds, Verified verified = Verified::kOk) {
+    TuningRecord made;
+    made.workload_key = key;
+    made.outcome = Timing{{seconds}, 1};
+    made.verified = verified;
+    return made;
+  };
+  RecordsByWorkload records;
+  EXPECT_EQ(UsableRecord(records, task), nullptr);
+  records["plain"] = record("plain", 2e-6);
+  EXPECT_EQ(UsableRecord(records, task), &records["plain"]);
+  records["bounded"] = record("bounded", 1e-6);
+  EXPECT_EQ(UsableRecord(records, task), &records["bounded"]);
+  records["plain"] = record("plain", 0.9e-6);
+  EXPECT_EQ(UsableRecord(records, task), &records["plain"]);
+  records["plain"].verified = Verified::kUnknown;
+  EXPECT_EQ(UsableRecord(records, task), &records["bounded"]);
+  // A task without bounds never takes records of one that has them.
+  EXPECT_EQ(UsableRecord({{"bounded", records["bounded"]}}, {"gemm", {}, 1, "plain"}), nullptr);
+}
+
 TEST_F(NetworkCheckTest, ANetworkThatIsWrongWithoutRecordsMarksNone) {
   judge_.always_wrong = true;
   const NetworkCheckReport report = Check();

@@ -10,6 +10,17 @@ namespace diapason {
 namespace {
 
 // A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.
+TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
+  const auto bounds = [](const char* target) { return PreferredFusion(Target::Parse(target).value()).factor_bounds; };
+  EXPECT_TRUE(bounds("cuda -arch=sm_90"));
+  EXPECT_TRUE(bounds("cuda -arch=sm_80"));
+  EXPECT_TRUE(bounds("cuda -arch=sm_120 -caches=warm"));
+  EXPECT_FALSE(bounds("cuda -arch=sm_90 -strict-fp32"));
+  EXPECT_FALSE(bounds("cuda -arch=sm_75"));
+  EXPECT_FALSE(bounds("opencl"));
+  EXPECT_FALSE(bounds("cpu"));
+}
+
 TEST(ResolvedTargetTest, FactsAreThoseOfTheCoresThatTheTargetNames) {
   DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());
   facts.num_cores = 8;
