@@ -22,6 +22,7 @@
 #include "bench/evaluate.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/reference.h"
+#include "compiler/graph/factor_bounds.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/lower/lower.h"
@@ -170,7 +171,13 @@ absl::Status Measure(Device& device, const Target& target, const Work& work, DTy
   options.dtype = dtype;
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(work.network, options));
   ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
-  const ComputeDag& dag = partition.tasks[0].dag;
+  // As if a network had bounded it: elements of N(0, 1) keep to any limit.
+  Subgraph bounded = partition.subgraphs[0];
+  FactorBounds bounds;
+  for (size_t t = 0; t < network.tensors.size(); ++t)
+    bounds[static_cast<int>(t)] = network.tensors[t].constant() ? kMostOfWeight : kMostOfActivation;
+  RETURN_IF_ERROR(MarkFactors(bounds, bounded));
+  const ComputeDag& dag = bounded.dag;
   const DeviceFacts facts = device.facts();
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces, TaskSpace::Create(dag, target, facts));
   const std::map<int, Array> inputs = Inputs(dag);

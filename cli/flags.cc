@@ -171,7 +171,7 @@ void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model) {
       ->type_name("TARGET");
   command->add_flag_callback(
       "--strict-fp32", [target] { *target += " -strict-fp32"; },
-      "cuda: no float32 products on tensor cores (3xTF32); same as -strict-fp32 in the target");
+      "cuda: no float32 products on tensor cores (3xTF32, 3xFP16); same as -strict-fp32 in the target");
   AddNumber(command, "--tolerance", &model->tolerance, 0,
             "Largest relative error of a task's result for --dtype mixed (default 1e-3)");
   command->parse_complete_callback([target, model] {

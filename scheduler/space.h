@@ -63,7 +63,7 @@ class Space {
 };
 
 // Rewrites that a search can exclude. The direct one cannot be excluded.
-inline constexpr const char* kAlgorithms[] = {"attention", "gemm", "padded", "rows", "strassen", "winograd"};
+inline constexpr const char* kAlgorithms[] = {"attention", "gemm", "halves", "padded", "rows", "strassen", "winograd"};
 
 // All spaces (rewrites x sketches) of one task on one target.
 class TaskSpace {

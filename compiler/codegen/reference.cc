@@ -55,6 +55,13 @@ INLINE real bfloat16(real x) {
   v.u = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) & 0xffff0000u;
   return v.f;
 }
+INLINE real tf32(real x) {
+  union { float f; unsigned u; } v;
+  v.f = (float)x;
+  if (x != x) return x;
+  v.u = (v.u + 0x1000u) & 0xffffe000u;
+  return v.f;
+}
 INLINE real bfloat16_value(unsigned short bits) {
   union { unsigned u; float f; } v;
   v.u = (unsigned)bits << 16;
@@ -345,7 +352,7 @@ class ReferencePrinter {
     if (e.name == "rsqrt") return "(" + one + " / " + call("sqrt", x) + ")";
     if (e.name == "sigmoid") return "(" + one + " / (" + one + " + " + call("exp", "-(" + x + ")") + "))";
     if (e.name == "abs") return call("fabs", x);
-    if (e.name == "bfloat16") return "bfloat16(" + x + ")";
+    if (e.name == "bfloat16" || e.name == "tf32") return e.name + "(" + x + ")";
     if (e.name == "round") return call("rint", x);
     if (e.name == "pow") return call("pow", x + ", " + Text(e.args[1]));
     return call(e.name, x);

@@ -15,9 +15,9 @@ namespace diapason {
 
 // The rewrites that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has
 // spatial axes of either operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with
-// constant float32 weights; rows for dense convolutions of few channels in NHWC and float32; padded where a vector is
-// multiplied by a constant matrix whose rows are not aligned; strassen(1) and
-// strassen(2) where there is a gemm rewrite whose extents are even, or multiples of 4; attention where one product
+// constant float32 weights; halves for float32 products of bounded factors; rows for dense convolutions of few channels
+// in NHWC and float32; padded where a vector is multiplied by a constant matrix whose rows are not aligned; strassen(1)
+// and strassen(2) where there is a gemm rewrite whose extents are even, or multiples of 4; attention where one product
 // reads what is computed from another, and attention(1) where that is a softmax of scores times a factor.
 std::vector<DagRewrite> RewritesOf(const ComputeDag& dag);
 
@@ -26,8 +26,8 @@ std::vector<DagRewrite> RewritesOf(const ComputeDag& dag);
 std::optional<DagRewrite> WithWeightsAlongK(const ComputeDag& dag, const DagRewrite& rewrite);
 
 // Whether a rewrite's rounding errors are larger than those of plain sums: winograd(4), whose root mean square is 2.6
-// times as large, and strassen, whose errors relate to blocks. Such a rewrite is chosen by measurement, not as a
-// fallback (docs/space.md, "Rounding errors of rewrites").
+// times as large, strassen, whose errors relate to blocks, and halves, whose long sums are cut off. Such a rewrite is
+// chosen by measurement, not as a fallback (docs/space.md, "Rounding errors of rewrites").
 bool LosesDigits(const DagRewrite& rewrite);
 
 // The rewrite's dag. InvalidArgument if the rewrite does not apply. Names of stages that later steps rely on: none;
@@ -53,6 +53,8 @@ bool LosesDigits(const DagRewrite& rewrite);
 // co, ci], inverse transform, epilogue; the matrices of F(m, 3) are choices between literals in the expressions, and
 // unroll_axes name the axes that are unrolled whole to decide them. winograd_k(m): with the transformed weights' ci
 // innermost. (rewrite_winograd.cc)
+//
+// halves: the gemm rewrite's product from float16 parts of its factors. (rewrite_halves.h)
 //
 // rows: C[n, y, x, co] = sum over window rows r and elements j of such a row of X'[n, sh*y + r, sw*ci*x + first + j] *
 // W'[r, j, co], with rows of the input as runs of w*ci elements. (rewrite_rows.h)

@@ -164,8 +164,8 @@ class StageChecker {
   static size_t CallArity(const std::string& function) {
     if (function == "pow") return 2;
     for (const char* name :
-         {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",  "abs",   "floor", "ceil",  "round",   "sin",
-          "cos", "tan", "asin", "acos",  "atan", "sinh",    "cosh", "asinh", "acosh", "atanh", "bfloat16"})
+         {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",  "abs",   "floor", "ceil",  "round",    "sin",
+          "cos", "tan", "asin", "acos",  "atan", "sinh",    "cosh", "asinh", "acosh", "atanh", "bfloat16", "tf32"})
       if (function == name) return 1;
     return 0;
   }

@@ -42,7 +42,7 @@ enum class ExprKind : uint8_t {
   kSelect = 19,  // condition, then, else: only the chosen branch's loads are performed
   kCast = 20,
   kCall = 21,  // name: one of exp log sqrt rsqrt tanh sigmoid erf pow abs floor ceil round (half to even); of floats.
-               // In schedules also tf32, which rounds a float32 to TensorFloat-32
+               // Also bfloat16 and tf32, which round a float32 to the types of these names, and stay float32
   kLoad = 22,  // element of buffer `buffer` at the given indices
 };
 

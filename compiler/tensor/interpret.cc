@@ -46,7 +46,8 @@ enum class Function {
   kAsinh,
   kAcosh,
   kAtanh,
-  kBfloat16
+  kBfloat16,
+  kTf32
 };
 
 Function FunctionOf(const std::string& name) {
@@ -58,7 +59,8 @@ Function FunctionOf(const std::string& name) {
       {"sin", Function::kSin},     {"cos", Function::kCos},     {"tan", Function::kTan},
       {"asin", Function::kAsin},   {"acos", Function::kAcos},   {"atan", Function::kAtan},
       {"sinh", Function::kSinh},   {"cosh", Function::kCosh},   {"asinh", Function::kAsinh},
-      {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh}, {"bfloat16", Function::kBfloat16}};
+      {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh}, {"bfloat16", Function::kBfloat16},
+      {"tf32", Function::kTf32}};
   return functions.at(name);
 }
 
@@ -69,6 +71,12 @@ double ToBfloat16(double a) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   bits += 0x7fff + (bits >> 16 & 1);
   return std::bit_cast<float>(bits & 0xffff0000u);
+}
+
+// To 10 bits of fraction, half away from zero.
+double ToTf32(double a) {
+  const float value = static_cast<float>(a);
+  return std::isnan(value) ? a : std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & 0xffffe000u);
 }
 
 double Apply(Function function, double a, double b) {
@@ -97,6 +105,7 @@ double Apply(Function function, double a, double b) {
     case Function::kAcosh: return std::acosh(a);
     case Function::kAtanh: return std::atanh(a);
     case Function::kBfloat16: return ToBfloat16(a);
+    case Function::kTf32: return ToTf32(a);
   }
   return 0;
 }

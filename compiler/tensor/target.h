@@ -31,7 +31,7 @@ struct Target {
   std::string mcpu = "native";    // cpu: the processor by the compiler's name for it; never "native" with a triple
   int num_cores = 0;              // cpu: threads; 0: all that this process may use
   std::vector<std::string> libs;  // libraries that may compete with generated kernels
-  bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds only, not on tensor cores (3xTF32)
+  bool strict_fp32 = false;  // cuda: float32 products by fused multiply-adds only, not on tensor cores (3xTF32, 3xFP16)
   // cuda: largest error of a task's results with which float32 products may be rounded to TensorFloat-32 (10 bits of
   // fraction), relative to the larger of the element and the output's root mean square. 0: not allowed; infinity:
   // limited by the error model (tensor/compare.h) instead.

@@ -99,7 +99,8 @@ struct TuneOptions {
   std::string objective = "sum";
   std::vector<std::string> size_weights;  // weights of sizes of model.dims: "seq=128:5"; 1 for all others
   int64_t trials_per_round = 64;          // of one task, before the next task is chosen
-  // Algorithms to exclude from the search: "attention", "gemm", "rows", "strassen", "winograd".
+  // Algorithms to exclude from the search: "attention", "gemm", "halves", "padded", "rows", "strassen",
+  // "winograd".
   std::vector<std::string> without;
   bool cold_start = false;  // do not start from the best configurations of similar tasks
   uint64_t seed = 0;

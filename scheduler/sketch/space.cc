@@ -107,6 +107,10 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
       if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, rewrite.params.empty() ? OnTensorCores : HoldsScoresInLanes));
       continue;
     }
+    if (rewrite.name == "halves") {  // made for tensor cores
+      if (target.is_gpu() && !target.strict_fp32) RETURN_IF_ERROR(add(rewrite, OnTensorCores));
+      continue;
+    }
     if (rewrite.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     if (rewrite.name == "padded") {
       if (target.is_gpu()) RETURN_IF_ERROR(add(rewrite, Streams));

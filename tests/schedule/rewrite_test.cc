@@ -1,9 +1,11 @@
 #include "compiler/schedule/rewrite.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "compiler/schedule/rewrite_strassen.h"
@@ -203,11 +205,11 @@ TEST(DagRewrite, ListsThoseThatApply) {
 
 TEST(DagRewrite, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
-  EXPECT_EQ(
-      ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
-      "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
-      "winograd(4), winograd_k(2), winograd_k(4), rows, padded, strassen(1), strassen(2), attention, attention(1) and "
-      "library");
+  EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"fft", {}}).status().ToString(),
+            "INVALID_ARGUMENT: there is no rewrite fft: known are direct, gemm, gemm_k, winograd(2), "
+            "winograd(4), winograd_k(2), winograd_k(4), halves, rows, padded, strassen(1), strassen(2), attention, "
+            "attention(1) and "
+            "library");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd rewrite: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyRewrite(dag, DagRewrite{"winograd", {2}}).status().ToString(),
@@ -388,6 +390,86 @@ TEST(StrassenRewrite, ComputesTheSameAsTheDag) {
                     1e-5);
   ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}),
                     DagRewrite{"strassen", {1}}, 1e-5);
+}
+
+TEST(HalvesRewrite, ComputesTheSameAsTheDag) {
+  const DagRewrite halves{"halves", {}};
+  for (bool constant : {false, true})
+    for (bool epilogue : {false, true})
+      for (int64_t k : {16, 20, 48})
+        ExpectSameResults(testing::Bounded(Product({8, 12, k}, constant, epilogue)), halves, 2e-6);
+  // A pointwise convolution, whose pixels are rows.
+  ExpectSameResults(testing::Bounded(Convolution({.ci = 12, .kernel = 1, .pad = 0, .residual = true})), halves, 2e-6);
+}
+
+// Parts of the factors, low ones first, as float16; those of constants are made at build time.
+TEST(HalvesRewrite, CutsFactorsInTwo) {
+  const ComputeDag dag = testing::Bounded(Product({8, 12, 20}, true, true));
+  EXPECT_EQ(NamesOf(RewritesOf(dag)),
+            (std::vector<std::string>{"direct", "gemm", "halves", "strassen(1)", "strassen(2)"}));
+  const ComputeDag rewritten = ApplyRewrite(dag, {"halves", {}}).value();
+  std::map<std::string, int> stages;
+  for (int id = 0; id < rewritten.size(); ++id) stages[rewritten.stage(id).name] = id;
+  const Stage &rows = rewritten.stage(stages.at("x.halves")), &columns = rewritten.stage(stages.at("w.columns.halves"));
+  EXPECT_EQ(rows.shape(), (std::vector<int64_t>{8, 3 * 32}));
+  EXPECT_EQ(columns.shape(), (std::vector<int64_t>{12, 3 * 32}));
+  EXPECT_EQ(rows.dtype, DType::kFloat16);
+  EXPECT_EQ(columns.dtype, DType::kFloat16);
+  EXPECT_TRUE(rewritten.is_prologue(stages.at("w.columns.halves")));
+  EXPECT_FALSE(rewritten.is_prologue(stages.at("x.halves")));
+  EXPECT_EQ(rewritten.stage(stages.at("c")).terms(), 3 * 32);
+}
+
+// Elements from far below the bound up to it: errors are those of 22 digits, and at most 2^-39 of the bound.
+TEST(HalvesRewrite, KeepsTheDigitsOfFactors) {
+  constexpr int64_t kRows = 40;
+  DagBuilder b;
+  const int x = b.Placeholder("x", {kRows, 16}), w = b.Placeholder("w", {16, 2});
+  const int c = b.Reduce("c", {kRows, 2}, {16}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
+  const ComputeDag dag = testing::Bounded(b.Build({c}).value());
+  Array rows(DType::kFloat32, {kRows, 16}), columns(DType::kFloat32, {16, 2});
+  for (int64_t m = 0; m < kRows; ++m) rows.set(16 * m, std::ldexp(1.9999999, static_cast<int>(10 - m)));  // to 2^-29
+  columns.set(0, 1.2345678);
+  columns.set(1, -2047.9);
+  const std::map<int, Array> inputs = {{x, rows}, {w, columns}};
+  const ComputeDag rewritten = ApplyRewrite(dag, {"halves", {}}).value();
+  const std::vector<int> placeholders = rewritten.inputs();
+  const Array want = Interpret(dag, inputs).value()[0],
+              got = Interpret(rewritten, {{placeholders[0], rows}, {placeholders[1], columns}}).value()[0];
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const double factor = std::abs(columns.at(i % 2)),
+                 allowed = std::abs(want.at(i)) * 0x1p-20 + factor * 2048 * 0x1p-39;
+    ASSERT_NEAR(got.at(i), want.at(i), allowed) << i;
+  }
+  // What exceeds its bound all the same is cut off there, and what is no number stays none.
+  rows.set(0, 1e30);
+  rows.set(16, std::nan(""));
+  const Array beyond = Interpret(rewritten, {{placeholders[0], rows}, {placeholders[1], columns}}).value()[0];
+  EXPECT_NEAR(beyond.at(0), 65504 / 16 * 1.2345678, 10);
+  EXPECT_TRUE(std::isnan(beyond.at(2)));
+}
+
+TEST(HalvesRewrite, RefusesFactorsOfAnySize) {
+  const auto why = [](const ComputeDag& dag) { return ApplyRewrite(dag, {"halves", {}}).status().ToString(); };
+  const ComputeDag product = Product({8, 12, 20}, true, true);
+  EXPECT_EQ(why(product), "INVALID_ARGUMENT: no halves rewrite: a factor may have elements of any size");
+  for (const int64_t beyond : {int64_t{32769}, std::numeric_limits<int64_t>::max()}) {
+    std::vector<Stage> stages = testing::Bounded(product).stages();
+    stages[0].valid_max = beyond;
+    stages[0].valid_min = std::numeric_limits<int64_t>::min();
+    EXPECT_EQ(why(ComputeDag::Create(stages, product.outputs()).value()),
+              "INVALID_ARGUMENT: no halves rewrite: a factor may have elements of any size");
+  }
+  EXPECT_EQ(why(testing::Bounded(Product({8, 12, 4097}, true, true))),
+            "INVALID_ARGUMENT: no halves rewrite: its sums have 4097 terms, more than 4096");
+  EXPECT_EQ(why(testing::Bounded(Convolution({}))),
+            "INVALID_ARGUMENT: no halves rewrite: an operand has more elements than what it is made of");
+  EXPECT_EQ(why(testing::Bounded(RowOfProducts(8, 16, 24, DType::kFloat16))),
+            "INVALID_ARGUMENT: no halves rewrite: a factor is not in float32");
+  EXPECT_THAT(why(testing::Bounded(testing::MaxPool(8, 4))),
+              ::testing::StartsWith("INVALID_ARGUMENT: no halves rewrite: no gemm"));
 }
 
 TEST(StrassenRewrite, SavesAnEighthOfTheProductsALevel) {

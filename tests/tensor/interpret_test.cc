@@ -71,6 +71,25 @@ TEST(Interpret, CombinersIntegersAndCalls) {
   EXPECT_FLOAT_EQ(out[4].at(0), std::sqrt(7.0f));
 }
 
+TEST(Interpret, RoundsToTypesOfFewerDigits) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4});
+  const int tf32 = b.Compute("tf32", {4}, [&](auto& i) { return Call("tf32", {b.At(x, {i[0]})}); });
+  const int bfloat16 = b.Compute("bfloat16", {4}, [&](auto& i) { return Call("bfloat16", {b.At(x, {i[0]})}); });
+  const ComputeDag dag = b.Build({tf32, bfloat16}).value();
+  Array values(DType::kFloat32, {4});
+  const std::vector<double> given = {1 + 0x1p-11, -(1 + 0x1p-12), 3, std::nan("")};
+  for (int i = 0; i < 4; ++i) values.set(i, given[i]);
+  const auto out = Interpret(dag, {{x, values}}).value();
+  EXPECT_EQ(out[0].at(0), 1 + 0x1p-10);  // half away from zero
+  EXPECT_EQ(out[0].at(1), -1);
+  EXPECT_EQ(out[1].at(0), 1);
+  for (const Array& rounded : out) {
+    EXPECT_EQ(rounded.at(2), 3);
+    EXPECT_TRUE(std::isnan(rounded.at(3)));
+  }
+}
+
 TEST(Interpret, SelectPerformsTheChosenLoadOnly) {
   DagBuilder b;
   const int x = b.Placeholder("x", {3});

@@ -67,8 +67,8 @@ class CacheReadShared : public SketchRule {
     const TileInfo tile = *TiledReader(drafted, stage);
     const Draft draft = tile.gemm_like ? drafted : WithMovesInlined(drafted, stage);
     const StageState& s = draft.state().stage(stage);
-    const bool fused = IsInjective(draft.state(), stage) && !s.prologue && !draft.state().is_output(stage) &&
-                       draft.state().Consumers(stage).size() == 1;
+    const bool fused = IsInjective(draft.state(), stage) && !s.prologue && !s.op.kept &&
+                       !draft.state().is_output(stage) && draft.state().Consumers(stage).size() == 1;
     std::vector<Derived> result;
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
     const bool again = !fused && draft.state().stage(stage).computes();

@@ -1,7 +1,8 @@
-// Computes an element-wise stage where it is read (Ansor's AlwaysInline). On CPUs a stage that is expensive to compute
-// and read more than once is kept. A stage is also kept where what reads it would become too large an expression, or
-// would compute a long one for the place of each of many loads (the samples of regions, the points of a grid). Padding
-// of a reduction that is not tiled (a pool) is not expensive: its terms are left out (compiler/lower/reductions.cc).
+// Computes an element-wise stage where it is read (Ansor's AlwaysInline), unless its rewrite keeps it. On CPUs a stage
+// that is expensive to compute and read more than once is kept. A stage is also kept where what reads it would become
+// too large an expression, or would compute a long one for the place of each of many loads (the samples of regions, the
+// points of a grid). Padding of a reduction that is not tiled (a pool) is not expensive: its terms are left out
+// (compiler/lower/reductions.cc).
 #include "compiler/tensor/tree_size.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -13,7 +14,7 @@ class Inline : public SketchRule {
   std::string name() const override { return "inline"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!IsInjective(draft.state(), stage) || draft.state().is_output(stage)) return Answer::kSkip;
+    if (!IsInjective(draft.state(), stage) || draft.state().is_output(stage) || s.op.kept) return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
       return Answer::kSkip;
     if (IsBound(draft.state(), stage)) return Answer::kSkip;

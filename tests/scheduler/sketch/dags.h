@@ -191,6 +191,17 @@ inline ComputeDag Product(int64_t m, int64_t n, int64_t k) {
       .value();
 }
 
+// The dag with bounds for all its floats: those of weights for constants.
+inline ComputeDag Bounded(const ComputeDag& dag) {
+  std::vector<Stage> stages = dag.stages();
+  for (Stage& stage : stages) {
+    if (!stage.placeholder || !IsFloat(stage.dtype)) continue;
+    stage.valid_max = stage.constant ? 8 : 2048;
+    stage.valid_min = -stage.valid_max;
+  }
+  return ComputeDag::Create(std::move(stages), dag.outputs()).value();
+}
+
 // Windows of each channel of x - zero: they read a number beside tensors, as quantised layers do.
 inline ComputeDag ShiftedDepthwise(int64_t size, int64_t channels) {
   DagBuilder b;
@@ -742,6 +753,13 @@ inline std::vector<NamedDag> LargerProducts() {
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
   };
+}
+
+// Products of factors whose bounds are known, of lengths that float16 products divide and others.
+inline std::vector<NamedDag> BoundedProducts() {
+  return {{"bounded", Bounded(MatMul(150, 136, 96, true))},
+          {"bounded_uneven", Bounded(MatMul(77, 91, 56, false))},
+          {"bounded_inputs", Bounded(Product(70, 72, 40))}};
 }
 
 // Products whose results meet other tensors.

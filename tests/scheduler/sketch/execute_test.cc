@@ -209,6 +209,12 @@ TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
   RunSketches(testing::EvenProducts(), "strassen");
 }
 
+TEST_P(ExecuteTest, CandidatesOfProductsOfHalvesComputeTheDag) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no tensor cores";
+  facts_.num_cores = 1;
+  RunSketches(testing::BoundedProducts(), "halves");
+}
+
 TEST_P(ExecuteTest, CandidatesOfRowReductionsComputeTheDag) { RunSketches(testing::RowChains(), "row"); }
 
 TEST_P(ExecuteTest, CandidatesOfRowProductsComputeTheDag) {

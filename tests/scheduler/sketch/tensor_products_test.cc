@@ -626,6 +626,42 @@ TEST(GroupProducts, PartsOverAClusterSumTheirShares) {
   }
 }
 
+// Which tasks are offered products of float16 parts, and what these are made of.
+TEST(TensorProducts, BoundedFactorsAreCutInAKernelOfTheirOwn) {
+  const ComputeDag dag = testing::Bounded(testing::MatMul(256, 256, 104, true));
+  const auto halves_of = [&](const char* target, const std::vector<std::string>& without = {}) {
+    const Target parsed = Target::Parse(target).value();
+    const auto task = TaskSpace::CreateWithout(dag, parsed, DefaultFacts(parsed), without).value();
+    std::vector<std::string> names;
+    for (int i = 0; i < task->size(); ++i)
+      if (task->space(i).rewrite().name == "halves") names.push_back(task->space(i).name());
+    return names;
+  };
+  EXPECT_TRUE(halves_of("cpu").empty());
+  EXPECT_TRUE(halves_of("cuda -arch=sm_75").empty());
+  EXPECT_TRUE(halves_of("cuda -arch=sm_90 -strict-fp32").empty());
+  EXPECT_TRUE(halves_of("cuda -arch=sm_90", {"halves"}).empty());
+  for (const char* text : {"cuda -arch=sm_80", "cuda -arch=sm_89", "cuda -arch=sm_90", "cuda -arch=sm_120"}) {
+    const std::vector<std::string> names = halves_of(text);
+    ASSERT_FALSE(names.empty()) << text;
+    const Target target = Target::Parse(text).value();
+    const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+    for (const std::string& name : names) {
+      SCOPED_TRACE(absl::StrCat(text, " ", name));
+      const Space& space = task->space(task->Find(name));
+      EXPECT_TRUE(space.loses_digits()) << "no fallback";
+      const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, DefaultFacts(target));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_EQ(lowered->prologue.size(), 1u) << "the parts of the weights";
+      ASSERT_GE(lowered->kernels.size(), 2u);
+      EXPECT_EQ(lowered->kernels[0].name, "k_x_halves");
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_NE(program->source.find(".f32.f16.f16"), std::string::npos);
+    }
+  }
+}
+
 TEST(GroupProducts, RoundedFactorsOverAClusterSumTheirShares) {
   DeviceFacts facts = FewCores();
   facts.num_cores = 8;
