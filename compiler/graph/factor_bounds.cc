@@ -77,7 +77,10 @@ double OfProduct(const Bound& left, const Bound& right) {
 class BoundFinder {
  public:
   explicit BoundFinder(const Network& network)
-      : network_(network), bounds_(network.tensors.size()), ranges_(network.tensors.size()) {
+      : network_(network),
+        producers_(network.Producers()),
+        bounds_(network.tensors.size()),
+        ranges_(network.tensors.size()) {
     for (int input : network.inputs) ranges_[input] = ValueRange::Finite();
   }
 
@@ -135,7 +138,8 @@ class BoundFinder {
     if (op == "gemm") return OfGemm(node);
     if (op == "conv2d") return OfConvolution(node);
     if (op == "add" || op == "sub") return Sum(OfRows(node, 0), OfRows(node, 1));
-    if (op == "mul") return OfMultiplication(node);
+    if (op == "mul") return IsNormalization(node) ? OfNormalizedRow(node) : OfMultiplication(node);
+    if (op == "div" && IsNormalization(node)) return OfNormalizedRow(node);
     if (op == "where") return Sum(OfRows(node, 1), OfRows(node, 2));
     if (op == "concat") return OfConcatenation(node);
     if (ShrinksValues(op)) return bounds_[node.inputs[0]];
@@ -203,6 +207,50 @@ class BoundFinder {
     return {kUnknown, std::sqrt(static_cast<double>(elements)), kUnknown};
   }
 
+  // Of a row that is divided by the root of its mean square, as exporters write RMS normalizations.
+  Bound OfNormalizedRow(const Node& node) const {
+    return {kUnknown, std::sqrt(WidthOf(ShapeOf(node.output))), kUnknown};
+  }
+  bool IsNormalization(const Node& node) const {
+    const int a = node.inputs[0], b = node.inputs[1];
+    if (node.op == "div") return IsRootOfMeanSquare(b, a);
+    return IsInverseRoot(b, a) || IsInverseRoot(a, b);
+  }
+  const Node* ProducerOf(int tensor, const char* op) const {
+    const int producer = producers_[tensor];
+    return producer >= 0 && network_.nodes[producer].op == op ? &network_.nodes[producer] : nullptr;
+  }
+  bool IsConstant(int tensor, double value) const {
+    return network_.tensors[tensor].constant() && ranges_[tensor].lower == value && ranges_[tensor].upper == value;
+  }
+  // 1 / sqrt(mean of x^2 along the last axis + a positive constant).
+  bool IsInverseRoot(int tensor, int x) const {
+    if (const Node* root = ProducerOf(tensor, "rsqrt")) return IsMeanSquare(root->inputs[0], x);
+    if (const Node* inverse = ProducerOf(tensor, "reciprocal")) return IsRootOfMeanSquare(inverse->inputs[0], x);
+    const Node* power = ProducerOf(tensor, "pow");
+    return power != nullptr && IsConstant(power->inputs[1], -0.5) && IsMeanSquare(power->inputs[0], x);
+  }
+  bool IsRootOfMeanSquare(int tensor, int x) const {
+    const Node* root = ProducerOf(tensor, "sqrt");
+    return root != nullptr && IsMeanSquare(root->inputs[0], x);
+  }
+  bool IsMeanSquare(int tensor, int x) const {
+    const Node* sum = ProducerOf(tensor, "add");
+    if (sum == nullptr) return false;
+    const size_t epsilon = network_.tensors[sum->inputs[0]].constant() ? 0 : 1;
+    const ValueRange& added = ranges_[sum->inputs[epsilon]];
+    const Node* mean = ProducerOf(sum->inputs[1 - epsilon], "reduce_mean");
+    if (mean == nullptr || !network_.tensors[sum->inputs[epsilon]].constant() || !(added.lower > 0)) return false;
+    const std::vector<int64_t> axes = mean->attributes.Ints("axes", {});
+    const auto last = static_cast<int64_t>(ShapeOf(x).size()) - 1;
+    if (axes.size() != 1 || (axes[0] != last && axes[0] != -1) || mean->attributes.Int("keepdims", 1) == 0)
+      return false;
+    if (const Node* square = ProducerOf(mean->inputs[0], "mul"))
+      return square->inputs[0] == x && square->inputs[1] == x;
+    const Node* power = ProducerOf(mean->inputs[0], "pow");
+    return power != nullptr && power->inputs[0] == x && IsConstant(power->inputs[1], 2);
+  }
+
   Bound OfSoftmax(const Node& node) const {
     const int64_t axis = node.attributes.Int("axis", -1), rank = static_cast<int64_t>(ShapeOf(node.output).size());
     return axis == -1 || axis == rank - 1 ? Bound{1, 1, 1} : OfMagnitude(1);
@@ -256,6 +304,7 @@ class BoundFinder {
   }
 
   const Network& network_;
+  const std::vector<int> producers_;
   std::vector<Bound> bounds_;
   std::vector<ValueRange> ranges_;
 };

@@ -103,6 +103,40 @@ TEST(FactorBounds, AreThoseOfRowsNotOfElementsAlone) {
   EXPECT_FALSE(b.Bounded(z)) << "64 * 40 is not";
 }
 
+// As exporters write RMS normalizations.
+TEST(FactorBounds, OfRowsDividedByTheirMeanSquares) {
+  enum class Way { kRsqrt, kReciprocal, kPower, kQuotient };
+  struct Form {
+    Way way = Way::kRsqrt;
+    bool power = false;  // x^2 in place of x * x
+    double epsilon = 1e-6;
+    int64_t axis = -1;
+    bool of_another = false;  // the mean square is that of another tensor
+  };
+  const auto bounded = [](const Form& form) {
+    Layers b;
+    const int x = b.In({5, 16}), other = b.In({5, 16}), y = form.of_another ? other : x;
+    const int square = form.power ? b.Op("pow", {y, b.Filled({1}, 2)}) : b.Op("mul", {y, y});
+    const int mean = b.Op("reduce_mean", {square}, {{"axes", Ints{form.axis}}});
+    const int sum = b.Op("add", {mean, b.Filled({1}, form.epsilon)});
+    switch (form.way) {
+      case Way::kRsqrt: return b.Bounded(b.Op("mul", {b.Op("rsqrt", {sum}), x}));
+      case Way::kReciprocal: return b.Bounded(b.Op("mul", {x, b.Op("reciprocal", {b.Op("sqrt", {sum})})}));
+      case Way::kPower: return b.Bounded(b.Op("mul", {x, b.Op("pow", {sum, b.Filled({1}, -0.5)})}));
+      case Way::kQuotient: return b.Bounded(b.Op("div", {x, b.Op("sqrt", {sum})}));
+    }
+    return false;
+  };
+  for (const Way way : {Way::kRsqrt, Way::kReciprocal, Way::kPower, Way::kQuotient})
+    for (const bool power : {false, true}) {
+      EXPECT_TRUE(bounded({.way = way, .power = power}));
+      EXPECT_TRUE(bounded({.way = way, .power = power, .axis = 1}));
+      EXPECT_FALSE(bounded({.way = way, .power = power, .epsilon = 0}));
+      EXPECT_FALSE(bounded({.way = way, .power = power, .axis = 0})) << "columns";
+      EXPECT_FALSE(bounded({.way = way, .power = power, .of_another = true}));
+    }
+}
+
 TEST(FactorBounds, LimitsAreNotExceeded) {
   Layers b;
   const int x = b.In({3, 64});
