@@ -164,9 +164,9 @@ TEST(FactorBounds, OfConvolutions) {
 
 TEST(FactorBounds, AreOfProductsOfMatricesAlone) {
   const auto bounded = [](const Network& network) {
+    const FusionChoices fusion = FindFusionChoices(network, {.factor_bounds = true}).value();
     int tasks = 0;
-    for (const Task& task : FindFusionChoices(network, {.factor_bounds = true})->partition.tasks)
-      tasks += !task.unbounded_key.empty();
+    for (const Task& task : fusion.partition.tasks) tasks += !task.unbounded_key.empty();
     return tasks;
   };
   const auto convolution = [&](int64_t kernel, int64_t channels, int64_t group) {
@@ -183,7 +183,9 @@ TEST(FactorBounds, AreOfProductsOfMatricesAlone) {
     const int x = b.Op("sigmoid", {b.In({rows, 16})});
     const int y = b.Op("matmul", {x, b.Const({16, 24})});
     Network n = b.Out({y});
-    if (dtype != DType::kFloat32) EXPECT_TRUE(ConvertToNarrow(n, dtype).ok());
+    if (dtype != DType::kFloat32) {
+      EXPECT_TRUE(ConvertToNarrow(n, dtype).ok());
+    }
     return bounded(n);
   };
   EXPECT_EQ(product(16, DType::kFloat32), 1);
@@ -194,7 +196,7 @@ TEST(FactorBounds, AreOfProductsOfMatricesAlone) {
 TEST(FactorBounds, AreInTheTasksThatAreAskedToHaveThem) {
   Layers b;
   const int x = b.In({12, 16});
-  const Network network = Optimize(b.Out({EncoderLayer(b, x, 12, 16, 2)}), {.layout = Layout::kNHWC}).value();
+  const Network network = Optimize(b.Out({EncoderLayer(b, x, 12, 16, 2)}), ModelOptions()).value();
   const FusionChoices plain = FindFusionChoices(network).value();
   const FusionChoices fusion = FindFusionChoices(network, {.factor_bounds = true}).value();
   EXPECT_TRUE(plain.factor_bounds.empty());
