@@ -76,15 +76,19 @@ class TaskSpace {
   static absl::StatusOr<std::unique_ptr<TaskSpace>> CreateWithout(const ComputeDag& dag, const Target& target,
                                                                   const DeviceFacts& facts,
                                                                   const std::vector<std::string>& without);
-  TaskSpace(ComputeDag dag, std::vector<std::unique_ptr<Space>> spaces)
-      : dag_(std::move(dag)), spaces_(std::move(spaces)) {}
+  // `gemm_is_direct`: the gemm rewrite changes nothing, and its sketches are those of the direct one.
+  TaskSpace(ComputeDag dag, std::vector<std::unique_ptr<Space>> spaces, bool gemm_is_direct = false)
+      : dag_(std::move(dag)), spaces_(std::move(spaces)), gemm_is_direct_(gemm_is_direct) {}
   const ComputeDag& dag() const { return dag_; }
   int size() const { return static_cast<int>(spaces_.size()); }
   const Space& space(int i) const { return *spaces_[i]; }
-  // Index of the space with that name, -1 if there is none (as with records of another version).
+  // Index of the space with that name, or of one with the same candidates (direct/tile for the gemm/tile of a record
+  // from when a product had both); -1 if there is none (as with records of another version).
   int Find(const std::string& name) const {
+    const bool renamed = gemm_is_direct_ && name.rfind("gemm/", 0) == 0;
+    const std::string wanted = renamed ? "direct/" + name.substr(5) : name;
     for (int i = 0; i < size(); ++i)
-      if (space(i).name() == name) return i;
+      if (space(i).name() == wanted) return i;
     return -1;
   }
   // The default of the spaces that is best by the analytic estimate. Excludes libraries and, if there is an
@@ -94,6 +98,7 @@ class TaskSpace {
  private:
   ComputeDag dag_;
   std::vector<std::unique_ptr<Space>> spaces_;
+  bool gemm_is_direct_ = false;
 };
 
 // The fallback schedule of a task: TaskSpace::DefaultSchedule, used by a build without a record and as trial 0 of

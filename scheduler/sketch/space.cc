@@ -43,6 +43,26 @@ bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft
 // Registers are loaded by vectors; other sketches copy into shared memory or lay columns out by tiles.
 bool Streams(const Draft& draft) { return draft.traits().preferred_fallback; }
 
+// Extents of more than one element, in order.
+std::vector<int64_t> Extents(const std::vector<Axis>& axes) {
+  std::vector<int64_t> extents;
+  for (const Axis& axis : axes)
+    if (axis.extent > 1) extents.push_back(axis.extent);
+  return extents;
+}
+
+// Whether a rewrite leaves all stages as they are, but for axes of one element.
+bool ChangesNothing(const ComputeDag& dag, const ComputeDag& rewritten) {
+  if (dag.size() != rewritten.size()) return false;
+  for (int id = 0; id < dag.size(); ++id) {
+    const Stage &before = dag.stage(id), &after = rewritten.stage(id);
+    if (before.placeholder != after.placeholder || Extents(before.axes) != Extents(after.axes) ||
+        Extents(before.reduce_axes) != Extents(after.reduce_axes))
+      return false;
+  }
+  return true;
+}
+
 using Spaces = std::vector<std::unique_ptr<Space>>;
 
 // A climb of a task with several tiled stages takes a tenth of a second, and such a task has a sketch for each
@@ -101,6 +121,8 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
     std::move(more.begin(), more.end(), std::back_inserter(spaces));
     return absl::OkStatus();
   };
+  const absl::StatusOr<ComputeDag> gemm = ApplyRewrite(dag, DagRewrite{"gemm", {}});
+  const bool gemm_is_direct = gemm.ok() && ChangesNothing(dag, *gemm);
   for (const DagRewrite& rewrite : RewritesOf(dag)) {
     if (std::find(without.begin(), without.end(), rewrite.name) != without.end()) continue;
     if (rewrite.name == "attention") {  // made for tensor cores
@@ -117,7 +139,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
       continue;
     }
     if (rewrite.name == "strassen" && !StrassenMayPay(dag, rewrite.params[0], facts.flops / facts.bandwidth)) continue;
-    RETURN_IF_ERROR(add(rewrite, nullptr));
+    if (rewrite.name != "gemm" || !gemm_is_direct) RETURN_IF_ERROR(add(rewrite, nullptr));
     const std::optional<DagRewrite> along_k = target.is_gpu() ? WithWeightsAlongK(dag, rewrite) : std::nullopt;
     if (along_k) RETURN_IF_ERROR(add(*along_k, ReadsAlongK));
   }
@@ -125,7 +147,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
     return absl::FailedPreconditionError(absl::StrCat("no schedule of task ", dag.workload_key(), " fits the device ",
                                                       facts.model, " (target ", target.ToString(), ")"));
   for (std::unique_ptr<Space>& space : LibrarySpaces(dag, context)) spaces.push_back(std::move(space));
-  return std::make_unique<TaskSpace>(dag, std::move(spaces));
+  return std::make_unique<TaskSpace>(dag, std::move(spaces), gemm_is_direct);
 }
 
 absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& target, const DeviceFacts& facts) {

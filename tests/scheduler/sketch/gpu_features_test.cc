@@ -170,7 +170,7 @@ TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
 TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
   const ComputeDag dag = testing::MatMul(33, 40, 16, true);
   const auto task = TaskOf(dag);
-  const Space* space = SpaceWith(*task, "gemm/tensor");
+  const Space* space = SpaceWith(*task, "direct/tensor");
   ASSERT_NE(space, nullptr);
   const std::string inner = TensorK(*space), outer = inner.substr(0, inner.size() - 1) + "1";
   const std::vector<int32_t> two = WithParameters(*space, {{"stages", 2}, {inner, 8}, {outer, 1}});
@@ -189,8 +189,9 @@ TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
                                 testing::Convolution({.height = 7, .width = 7, .in = 20, .out = 36}, true)}) {
     const auto task = TaskOf(dag);
     for (const char* sketch : {"gemm/tensor", "gemm_k/tensor"}) {
-      const Space* space = SpaceWith(*task, sketch);
-      ASSERT_NE(space, nullptr) << sketch;
+      const int found = task->Find(sketch);  // of products direct/tensor
+      ASSERT_GE(found, 0) << sketch;
+      const Space* space = &task->space(found);
       for (int k : {8, 16, 32}) {
         std::vector<int32_t> configuration = space->Default();
         for (int h = 0; h < space->size(); ++h)
@@ -219,7 +220,7 @@ TEST_P(GpuFeaturesTest, StrictFloat32HasNoTensorCores) {
   const Target target = Target::Parse("cuda -arch=sm_90 -strict-fp32").value();
   const auto task = TaskSpace::Create(testing::MatMul(50, 60, 70, true), target, DefaultFacts(target)).value();
   EXPECT_EQ(SpaceWith(*task, "tensor"), nullptr);
-  EXPECT_NE(SpaceWith(*task, "gemm/tile"), nullptr);
+  EXPECT_NE(SpaceWith(*task, "direct/tile"), nullptr);
 }
 
 // Largest error of a product of random matrices against float64, relative to its largest element.
@@ -254,7 +255,7 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
       if (space == nullptr) return INFINITY;
       std::vector<int32_t> configuration = space->Default();
       for (int h = 0; h < space->size(); ++h)
-        if (depth > 0 && space->parameter_name(h) == "k.r2") {
+        if (depth > 0 && space->parameter_name(h).ends_with(".r2")) {
           configuration[h] = depth;
           space->Clamp(h + 1, absl::MakeSpan(configuration));
         }
@@ -265,8 +266,8 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
       const auto outputs = testing::RunOnDevice(**device, *program, dag, reference.inputs);
       return outputs.ok() ? ErrorOf(*outputs, reference.inputs, 48, 128, k) : INFINITY;
     };
-    const double multiply_adds = error_of("gemm/tile", 0);
-    for (const char* sketch : {"gemm/tensor", "gemm/wgmma"}) {
+    const double multiply_adds = error_of("direct/tile", 0);
+    for (const char* sketch : {"direct/tensor", "direct/wgmma"}) {
       for (int32_t depth : {8, 16, 32}) {
         const double products = error_of(sketch, depth);
         std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with %s by %d\n", static_cast<long long>(k),

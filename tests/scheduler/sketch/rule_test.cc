@@ -44,7 +44,7 @@ SketchRuleMaker MakeSimpleRule(const std::string& part) {
   };
 }
 
-// One sketch a rewrite.
+// Of a convolution, one sketch a rewrite.
 std::vector<std::string> Both(const std::string& part) { return {"direct/" + part, "gemm/" + part}; }
 
 class UserRulesTest : public ::testing::Test {
@@ -60,7 +60,7 @@ class UserRulesTest : public ::testing::Test {
     for (int i = 0; i < (*spaces)->size(); ++i) names.push_back((*spaces)->space(i).name());
     return names;
   }
-  const ComputeDag dag_ = testing::MatMul(24, 40, 16, /*bias=*/false);
+  const ComputeDag dag_ = testing::Convolution({.height = 9, .width = 7, .in = 12, .out = 24, .stride = 2});
 };
 
 TEST_F(UserRulesTest, GoInFrontOfTheBuiltInOnes) {
@@ -103,8 +103,8 @@ TEST_F(UserRulesTest, AStepThatDoesNotApplyIsAnError) {
   const absl::Status status = TaskSpace::Create(dag_, target, DefaultFacts(target)).status();
   EXPECT_EQ(status,
             absl::InvalidArgumentError("sketch rule 'wrong' takes a step that does not apply (step " +
-                                       ToString(Step{StepKind::kSplit, 2, {99}, {Factor::Of(4)}, -1, {}}) +
-                                       ": stage dense: there is no loop 99): correct the rule, or leave it out"));
+                                       ToString(Step{StepKind::kSplit, 4, {99}, {Factor::Of(4)}, -1, {}}) +
+                                       ": stage conv: there is no loop 99): correct the rule, or leave it out"));
 }
 
 // What a record keeps needs the compiler only.

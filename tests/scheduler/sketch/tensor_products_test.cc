@@ -626,6 +626,32 @@ TEST(GroupProducts, PartsOverAClusterSumTheirShares) {
   }
 }
 
+// A product that the gemm rewrite leaves as it is has its sketches once. Records name them by both.
+TEST(TensorProducts, SketchesOfPlainProductsComeOnce) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1, 75, 64}), w = b.Constant("w", {64, 136});
+  const int y = b.Reduce("y", {1, 75, 136}, {64}, Combiner::kSum, [&](const auto& i, const auto& r) {
+    return Mul(b.At(x, {i[0], i[1], r[0]}), b.At(w, {r[0], i[2]}));
+  });
+  const ComputeDag batch = b.Build({y}).value();
+  for (const ComputeDag& dag : {testing::MatMul(75, 136, 64, true), batch}) {
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    std::set<std::string> rewrites;
+    for (int i = 0; i < task->size(); ++i) rewrites.insert(task->space(i).rewrite().name);
+    EXPECT_EQ(rewrites, (std::set<std::string>{"direct", "gemm_k"}));
+    ASSERT_GE(task->Find("direct/tensor"), 0);
+    EXPECT_EQ(task->Find("gemm/tensor"), task->Find("direct/tensor"));
+    EXPECT_EQ(task->Find("gemm/none"), -1);
+  }
+  // Pixels are an axis in gemm, and two in the convolution.
+  const auto task = TaskSpace::Create(testing::Convolution({14, 14, 16, 32, 1, 1, 0}), kCuda, FewCores()).value();
+  ASSERT_GE(task->Find("gemm/tensor"), 0);
+  EXPECT_EQ(task->space(task->Find("gemm/tensor")).name(), "gemm/tensor");
+  // Columns with k innermost are laid out anew.
+  const auto turned = TaskSpace::Create(Product({75, 136, 64}, {false, true}), kCuda, FewCores()).value();
+  EXPECT_EQ(turned->space(turned->Find("gemm/tensor")).rewrite().name, "gemm");
+}
+
 // Which tasks are offered products of float16 parts, and what these are made of.
 TEST(TensorProducts, BoundedFactorsAreCutInAKernelOfTheirOwn) {
   const ComputeDag dag = testing::Bounded(testing::MatMul(256, 256, 104, true));
