@@ -18,8 +18,13 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 // Rounding makes results larger than bounds of exact ones: less than this, which also keeps away from the limits.
 constexpr double kSlack = 1.01;
+// Of one result of sums and functions. Rounded results of differences are as far off as what cancels is.
+constexpr double kRounded = 1 + 0x1p-10;
 // Rows and columns of a product that are worth it.
 constexpr int64_t kLeastRows = 8;
+// Activations that are known to be smaller would lose digits, below the least limit; and so would weights of columns
+// whose root mean square is smaller.
+constexpr double kLeastBound = 0x1p-10, kLeastColumn = 0x1p-14;
 // Norms of the rows of larger constants, which are factors of products, are not asked for.
 constexpr int64_t kMostOfOperand = int64_t{1} << 20;
 
@@ -48,9 +53,22 @@ Bound Sum(const Bound& a, const Bound& b) { return {a.most + b.most, a.norm + b.
 Bound Times(const Bound& a, double factor) { return {a.most * factor, a.norm * factor, a.sum * factor}; }
 Bound OfMagnitude(double most) { return {most, kUnknown, kUnknown}; }
 
-// Of a constant matrix of `columns` columns, element (k, j) at k * stride_k + j * stride_j: the largest of all
-// columns'.
-Bound OfColumns(const float* values, int64_t k, int64_t columns, int64_t stride_k, int64_t stride_j) {
+// What is not known, as 0 times an unknown bound, says nothing.
+Bound WithoutNan(Bound bound) {
+  for (double* value : {&bound.most, &bound.norm, &bound.sum})
+    if (std::isnan(*value)) *value = kUnknown;
+  return bound;
+}
+
+// Bounds of the largest columns of a factor, and the least root mean square of a column that is not 0.
+struct Columns {
+  Bound bound;
+  double least = 0;
+};
+Columns Merged(const Columns& a, const Columns& b) { return {Larger(a.bound, b.bound), std::min(a.least, b.least)}; }
+
+// Of a constant matrix of `columns` columns, element (k, j) at k * stride_k + j * stride_j.
+Columns OfColumns(const float* values, int64_t k, int64_t columns, int64_t stride_k, int64_t stride_j) {
   Bound bound{0, 0, 0};
   std::vector<double> squares(static_cast<size_t>(columns)), sums(static_cast<size_t>(columns));
   for (int64_t row = 0; row < k; ++row) {
@@ -64,23 +82,83 @@ Bound OfColumns(const float* values, int64_t k, int64_t columns, int64_t stride_
   }
   bound.norm = std::sqrt(*std::max_element(squares.begin(), squares.end()));
   bound.sum = *std::max_element(sums.begin(), sums.end());
-  return bound;
+  double least = kUnknown;
+  for (const double square : squares)
+    if (square > 0) least = std::min(least, std::sqrt(square / static_cast<double>(k)));
+  return {bound, least};
 }
 
 const float* FloatsOf(const Array& array) { return reinterpret_cast<const float*>(array.data.data()); }
 
 // Of a row of `left` by a column of `right`.
 double OfProduct(const Bound& left, const Bound& right) {
-  return std::min({left.norm * right.norm, left.sum * right.most, left.most * right.sum});
+  return kRounded * std::min({left.norm * right.norm, left.sum * right.most, left.most * right.sum});
 }
+
+// Rows that are divided by the roots of their mean squares, node by node, as exporters write RMS normalizations.
+class NormalizedRows {
+ public:
+  // `ranges` of constants, by tensor, are known when it is asked.
+  NormalizedRows(const Network& network, const std::vector<ValueRange>& ranges)
+      : network_(network), ranges_(ranges), producers_(network.Producers()) {}
+
+  // Whether a product or quotient of two tensors gives such rows.
+  bool Are(const Node& node) const {
+    const int a = node.inputs[0], b = node.inputs[1];
+    if (node.op == "div") return IsRootOfMeanSquare(b, a);
+    return IsInverseRoot(b, a) || IsInverseRoot(a, b);
+  }
+
+ private:
+  const Node* ProducerOf(int tensor, const char* op) const {
+    const int producer = producers_[tensor];
+    return producer >= 0 && network_.nodes[producer].op == op ? &network_.nodes[producer] : nullptr;
+  }
+  bool IsConstant(int tensor, double value) const {
+    return network_.tensors[tensor].constant() && ranges_[tensor].lower == value && ranges_[tensor].upper == value;
+  }
+  // 1 / sqrt(mean of x^2 along the last axis + a positive constant).
+  bool IsInverseRoot(int tensor, int x) const {
+    if (const Node* root = ProducerOf(tensor, "rsqrt")) return IsMeanSquare(root->inputs[0], x);
+    if (const Node* inverse = ProducerOf(tensor, "reciprocal")) return IsRootOfMeanSquare(inverse->inputs[0], x);
+    const Node* power = ProducerOf(tensor, "pow");
+    return power != nullptr && IsConstant(power->inputs[1], -0.5) && IsMeanSquare(power->inputs[0], x);
+  }
+  bool IsRootOfMeanSquare(int tensor, int x) const {
+    const Node* root = ProducerOf(tensor, "sqrt");
+    return root != nullptr && IsMeanSquare(root->inputs[0], x);
+  }
+  bool IsMeanSquare(int tensor, int x) const {
+    const Node* sum = ProducerOf(tensor, "add");
+    if (sum == nullptr) return false;
+    const size_t epsilon = network_.tensors[sum->inputs[0]].constant() ? 0 : 1;
+    const ValueRange& added = ranges_[sum->inputs[epsilon]];
+    const Node* mean = ProducerOf(sum->inputs[1 - epsilon], "reduce_mean");
+    if (mean == nullptr || !network_.tensors[sum->inputs[epsilon]].constant() || !(added.lower >= kLeastOnDevices) ||
+        network_.tensors[mean->inputs[0]].type.shape != network_.tensors[x].type.shape)
+      return false;
+    const std::vector<int64_t> axes = mean->attributes.Ints("axes", {});
+    const auto last = static_cast<int64_t>(network_.tensors[x].type.shape.size()) - 1;
+    if (axes.size() != 1 || (axes[0] != last && axes[0] != -1) || mean->attributes.Int("keepdims", 1) == 0)
+      return false;
+    if (const Node* square = ProducerOf(mean->inputs[0], "mul"))
+      return square->inputs[0] == x && square->inputs[1] == x;
+    const Node* power = ProducerOf(mean->inputs[0], "pow");
+    return power != nullptr && power->inputs[0] == x && IsConstant(power->inputs[1], 2);
+  }
+
+  const Network& network_;
+  const std::vector<ValueRange>& ranges_;
+  const std::vector<int> producers_;
+};
 
 class BoundFinder {
  public:
   explicit BoundFinder(const Network& network)
       : network_(network),
-        producers_(network.Producers()),
         bounds_(network.tensors.size()),
-        ranges_(network.tensors.size()) {
+        ranges_(network.tensors.size()),
+        normalized_rows_(network, ranges_) {
     for (int input : network.inputs) ranges_[input] = ValueRange::Finite();
   }
 
@@ -90,10 +168,8 @@ class BoundFinder {
     for (const Node& node : network_.nodes) AddNode(node);
     FactorBounds found;
     for (size_t t = 0; t < network_.tensors.size(); ++t) {
-      const Tensor& tensor = network_.tensors[t];
-      const int64_t limit = tensor.constant() ? kMostOfWeight : kMostOfActivation;
-      if (tensor.type.dtype == DType::kFloat32 && kSlack * bounds_[t].most <= static_cast<double>(limit))
-        found[static_cast<int>(t)] = limit;
+      const int64_t limit = LimitOf(static_cast<int>(t));
+      if (limit > 0) found[static_cast<int>(t)] = limit;
     }
     return found;
   }
@@ -101,14 +177,27 @@ class BoundFinder {
  private:
   const std::vector<int64_t>& ShapeOf(int tensor) const { return network_.tensors[tensor].type.shape; }
 
+  // 0: none.
+  int64_t LimitOf(int t) const {
+    const Tensor& tensor = network_.tensors[t];
+    const double most = kSlack * bounds_[t].most;
+    if (tensor.type.dtype != DType::kFloat32 || !(most <= static_cast<double>(kMostOfActivation))) return 0;
+    if (tensor.constant())
+      return most <= static_cast<double>(kMostOfWeight) && even_.contains(t) && !uneven_.contains(t) ? kMostOfWeight
+                                                                                                     : 0;
+    if (most < kLeastBound) return 0;
+    return most <= static_cast<double>(kMostOfSmallActivation) ? kMostOfSmallActivation : kMostOfActivation;
+  }
+
   void AddConstant(int t) {
     const Tensor& tensor = network_.tensors[t];
+    if (tensor.type.elements() == 0) return;
     ranges_[t] = RangeOf(*tensor.data);
     Bound& bound = bounds_[t];
     bound.most = MostOf(ranges_[t]);
     const int64_t width = static_cast<int64_t>(WidthOf(tensor.type.shape)), n = tensor.type.elements();
     if (tensor.type.dtype == DType::kFloat32 && n <= kMostOfOperand)  // its rows are columns of its transpose
-      bound = OfColumns(FloatsOf(*tensor.data), width, n / width, 1, width);
+      bound = OfColumns(FloatsOf(*tensor.data), width, n / width, 1, width).bound;
     bound = Tightened(bound, tensor.type.shape);
   }
 
@@ -123,14 +212,15 @@ class BoundFinder {
     for (int input : node.inputs) ranges.push_back(ranges_[input]);
     ValueRange& range = ranges_[node.output];
     range = RangeOf(network_, node, ranges);
-    Bound bound = OfNode(node);
+    // What integers are beyond their type's range wraps, as RangeOf knows.
+    Bound bound = IsFloat(network_.tensors[node.output].type.dtype) ? WithoutNan(OfNode(node)) : Bound();
     bound.most = std::min(bound.most, MostOf(range));
     bound = bounds_[node.output] = Tightened(bound, ShapeOf(node.output));
     range.lower = std::max(range.lower, -bound.most);
     range.upper = std::min(range.upper, bound.most);
   }
 
-  Bound OfNode(const Node& node) const {
+  Bound OfNode(const Node& node) {
     const std::string& op = node.op;
     if (op == "layer_norm" || op == "rms_norm") return OfNormalization(node);
     if (op == "softmax") return OfSoftmax(node);
@@ -138,8 +228,8 @@ class BoundFinder {
     if (op == "gemm") return OfGemm(node);
     if (op == "conv2d") return OfConvolution(node);
     if (op == "add" || op == "sub") return Sum(OfRows(node, 0), OfRows(node, 1));
-    if (op == "mul") return IsNormalization(node) ? OfNormalizedRow(node) : OfMultiplication(node);
-    if (op == "div" && IsNormalization(node)) return OfNormalizedRow(node);
+    if (op == "mul") return normalized_rows_.Are(node) ? OfNormalizedRow(node) : OfMultiplication(node);
+    if (op == "div" && normalized_rows_.Are(node)) return OfNormalizedRow(node);
     if (op == "where") return Sum(OfRows(node, 1), OfRows(node, 2));
     if (op == "concat") return OfConcatenation(node);
     if (ShrinksValues(op)) return bounds_[node.inputs[0]];
@@ -203,82 +293,47 @@ class BoundFinder {
     const auto rank = static_cast<int64_t>(shape.size());
     int64_t axis = node.attributes.Int("axis", -1), elements = 1;
     for (axis = axis < 0 ? axis + rank : axis; axis < rank; ++axis) elements *= shape[axis];
-    if (node.attributes.Float("epsilon", 1e-5) <= 0) return {};  // rows of equal elements are 0/0
-    return {kUnknown, std::sqrt(static_cast<double>(elements)), kUnknown};
+    if (node.attributes.Float("epsilon", 1e-5) < kLeastOnDevices) return {};  // rows of equal elements are 0/0
+    return {kUnknown, kRounded * std::sqrt(static_cast<double>(elements)), kUnknown};
   }
 
-  // Of a row that is divided by the root of its mean square, as exporters write RMS normalizations.
   Bound OfNormalizedRow(const Node& node) const {
-    return {kUnknown, std::sqrt(WidthOf(ShapeOf(node.output))), kUnknown};
+    return {kUnknown, kRounded * std::sqrt(WidthOf(ShapeOf(node.output))), kUnknown};
   }
-  bool IsNormalization(const Node& node) const {
-    const int a = node.inputs[0], b = node.inputs[1];
-    if (node.op == "div") return IsRootOfMeanSquare(b, a);
-    return IsInverseRoot(b, a) || IsInverseRoot(a, b);
-  }
-  const Node* ProducerOf(int tensor, const char* op) const {
-    const int producer = producers_[tensor];
-    return producer >= 0 && network_.nodes[producer].op == op ? &network_.nodes[producer] : nullptr;
-  }
-  bool IsConstant(int tensor, double value) const {
-    return network_.tensors[tensor].constant() && ranges_[tensor].lower == value && ranges_[tensor].upper == value;
-  }
-  // 1 / sqrt(mean of x^2 along the last axis + a positive constant).
-  bool IsInverseRoot(int tensor, int x) const {
-    if (const Node* root = ProducerOf(tensor, "rsqrt")) return IsMeanSquare(root->inputs[0], x);
-    if (const Node* inverse = ProducerOf(tensor, "reciprocal")) return IsRootOfMeanSquare(inverse->inputs[0], x);
-    const Node* power = ProducerOf(tensor, "pow");
-    return power != nullptr && IsConstant(power->inputs[1], -0.5) && IsMeanSquare(power->inputs[0], x);
-  }
-  bool IsRootOfMeanSquare(int tensor, int x) const {
-    const Node* root = ProducerOf(tensor, "sqrt");
-    return root != nullptr && IsMeanSquare(root->inputs[0], x);
-  }
-  bool IsMeanSquare(int tensor, int x) const {
-    const Node* sum = ProducerOf(tensor, "add");
-    if (sum == nullptr) return false;
-    const size_t epsilon = network_.tensors[sum->inputs[0]].constant() ? 0 : 1;
-    const ValueRange& added = ranges_[sum->inputs[epsilon]];
-    const Node* mean = ProducerOf(sum->inputs[1 - epsilon], "reduce_mean");
-    if (mean == nullptr || !network_.tensors[sum->inputs[epsilon]].constant() || !(added.lower > 0)) return false;
-    const std::vector<int64_t> axes = mean->attributes.Ints("axes", {});
-    const auto last = static_cast<int64_t>(ShapeOf(x).size()) - 1;
-    if (axes.size() != 1 || (axes[0] != last && axes[0] != -1) || mean->attributes.Int("keepdims", 1) == 0)
-      return false;
-    if (const Node* square = ProducerOf(mean->inputs[0], "mul"))
-      return square->inputs[0] == x && square->inputs[1] == x;
-    const Node* power = ProducerOf(mean->inputs[0], "pow");
-    return power != nullptr && power->inputs[0] == x && IsConstant(power->inputs[1], 2);
-  }
-
   Bound OfSoftmax(const Node& node) const {
     const int64_t axis = node.attributes.Int("axis", -1), rank = static_cast<int64_t>(ShapeOf(node.output).size());
     return axis == -1 || axis == rank - 1 ? Bound{1, 1, 1} : OfMagnitude(1);
   }
 
   // Of all columns of a factor, of `k` elements each; in the rows of the tensor where it is transposed.
-  Bound ColumnsOf(int tensor, int64_t k, bool transposed) const {
+  Bound ColumnsOf(int tensor, int64_t k, bool transposed) {
     const Tensor& t = network_.tensors[tensor];
     const auto terms = static_cast<double>(k);
     const double most = bounds_[tensor].most;
     if (!t.constant() || t.type.dtype != DType::kFloat32)
       return transposed ? bounds_[tensor] : Bound{most, std::sqrt(terms) * most, terms * most};
     const std::vector<int64_t>& shape = t.type.shape;
-    if (transposed) return OfColumns(FloatsOf(*t.data), k, t.type.elements() / k, 1, k);
+    if (transposed) return Noted(tensor, OfColumns(FloatsOf(*t.data), k, t.type.elements() / k, 1, k));
     const int64_t columns = shape.size() < 2 ? 1 : shape.back(), matrix = k * columns;
-    Bound bound{0, 0, 0};
+    Columns all{{0, 0, 0}, kUnknown};
     for (int64_t first = 0; first < t.type.elements(); first += matrix)
-      bound = Larger(bound, OfColumns(FloatsOf(*t.data) + first, k, columns, columns, 1));
-    return bound;
+      all = Merged(all, OfColumns(FloatsOf(*t.data) + first, k, columns, columns, 1));
+    return Noted(tensor, all);
   }
 
-  Bound OfMatmul(const Node& node) const {
+  // Notes whether float16 parts of the constant keep the digits of all columns.
+  Bound Noted(int tensor, const Columns& columns) {
+    (columns.least >= kLeastColumn ? even_ : uneven_).insert(tensor);
+    return columns.bound;
+  }
+
+  Bound OfMatmul(const Node& node) {
     if (!IsBounded(node.inputs[0])) return {};
     const int64_t k = ShapeOf(node.inputs[0]).back();
     return OfMagnitude(OfProduct(bounds_[node.inputs[0]], ColumnsOf(node.inputs[1], k, false)));
   }
 
-  Bound OfGemm(const Node& node) const {
+  Bound OfGemm(const Node& node) {
     if (!IsBounded(node.inputs[0])) return {};
     const bool left = node.attributes.Int("trans_a", 0) != 0, right = node.attributes.Int("trans_b", 0) != 0;
     const int64_t k = ShapeOf(node.inputs[0])[left ? 0 : 1];
@@ -290,23 +345,25 @@ class BoundFinder {
   }
 
   // The sum of the weights' magnitudes for an output channel, times the largest element.
-  Bound OfConvolution(const Node& node) const {
+  Bound OfConvolution(const Node& node) {
     const Tensor& weights = network_.tensors[node.inputs[1]];
     if (!IsBounded(node.inputs[0]) || !weights.constant() || weights.type.dtype != DType::kFloat32) return {};
     const bool nhwc = node.attributes.String("layout", "NCHW") == "NHWC";
     const int64_t out = nhwc ? weights.type.shape.back() : weights.type.shape.front();
     const int64_t terms = weights.type.elements() / out;
-    const Bound filters = OfColumns(FloatsOf(*weights.data), terms, out, nhwc ? out : 1, nhwc ? 1 : terms);
+    const Bound filters =
+        Noted(node.inputs[1], OfColumns(FloatsOf(*weights.data), terms, out, nhwc ? out : 1, nhwc ? 1 : terms));
     const double padding = std::abs(node.attributes.Float("pad_value", 0));
-    Bound bound = OfMagnitude(std::max(bounds_[node.inputs[0]].most, padding) * filters.sum);
+    Bound bound = OfMagnitude(std::max(bounds_[node.inputs[0]].most, padding) * kRounded * filters.sum);
     if (node.inputs.size() > 2) bound.most += bounds_[node.inputs[2]].most;
     return bound;
   }
 
   const Network& network_;
-  const std::vector<int> producers_;
   std::vector<Bound> bounds_;
   std::vector<ValueRange> ranges_;
+  const NormalizedRows normalized_rows_;
+  std::set<int> even_, uneven_;  // constants that products read, with all columns and without some large enough
 };
 
 // The stage that multiplies and sums, where there is one alone, in float32.

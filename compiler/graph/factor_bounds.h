@@ -19,14 +19,15 @@
 
 namespace diapason {
 
-// By tensor: the limit that the magnitudes of its elements keep to, kMostOfWeight or kMostOfActivation.
+// By tensor: the limit that the magnitudes of its elements keep to.
 using FactorBounds = std::map<int, int64_t>;
 
-// Limits are few, so that layers whose weights differ stay one task.
-inline constexpr int64_t kMostOfWeight = 8, kMostOfActivation = 2048;
+// Limits are few, so that layers whose weights differ stay one task. Those of activations are so far apart that
+// float16 parts of what is up to 2^-12 of its limit have all digits of float32.
+inline constexpr int64_t kMostOfWeight = 8, kMostOfActivation = 2048, kMostOfSmallActivation = 2;
 
-// Of the float32 tensors of a network that keep to a limit: constants to that of weights, all others to that of
-// activations.
+// Of the float32 tensors of a network that keep to a limit and are not all far below it: the results of operators, and
+// constants that products multiply bounded ones by.
 FactorBounds FindFactorBounds(const Network& network);
 
 // Gives placeholders of the subgraph's dag that are read as factors of its product their ranges (Stage::valid_min),

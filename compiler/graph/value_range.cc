@@ -13,6 +13,9 @@ using Ranges = std::vector<ValueRange>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMostExponent = 80;  // exp() of it is finite in float32
+// What bounds of exact results are widened by, as a share: of those that are rounded, some spacings of their type; and
+// where they are rounded to integers next, by what longer computations may be off by.
+constexpr double kRoundings = 4, kSteps = 0x1p-10, kSpacing = 0x1p-23;
 
 ValueRange::Kind Worst(const Ranges& inputs) {
   ValueRange::Kind worst = ValueRange::Kind::kFinite;
@@ -22,6 +25,20 @@ ValueRange::Kind Worst(const Ranges& inputs) {
 
 // What is smaller may be taken for 0.
 double Least(DType dtype) { return dtype == DType::kFloat16 ? 6.2e-5 : 1.2e-38; }
+
+// Both ends outwards by a share of themselves: no sign changes.
+ValueRange Widened(ValueRange x, double share) {
+  if (std::isfinite(x.lower)) x.lower -= share * std::abs(x.lower);
+  if (std::isfinite(x.upper)) x.upper += share * std::abs(x.upper);
+  return x;
+}
+
+// Operators whose bounds are computed, of results that are rounded.
+bool Rounds(const std::string& op) {
+  static const std::set<std::string> kRounding = {"add", "sub",  "mul",   "div",        "pow",        "exp",
+                                                  "log", "sqrt", "rsqrt", "reciprocal", "reduce_mean"};
+  return kRounding.contains(op);
+}
 
 // Products of bounds, where 0 times an unknown one says nothing.
 ValueRange Product(const ValueRange& a, const ValueRange& b) {
@@ -104,13 +121,14 @@ ValueRange Unary(const Node& node, const ValueRange& x) {
     return Growing(x, kept == ValueRange::Kind::kAny ? kept : ValueRange::Kind::kFinite,
                    [](double v) { return std::max(v, 0.0); });
   if (op == "sigmoid" || op == "hard_sigmoid") return Bounded(x, 0, 1);
-  if (op == "tanh" || op == "erf" || op == "softsign") return Bounded(x, -1, 1);
+  if (op == "tanh" || op == "erf") return Bounded(x, -1, 1);
+  if (op == "softsign") return {whole, -1, 1};
   if (op == "sign") return Bounded(x, -1, 1);
   if (op == "sin" || op == "cos") return {whole, -1, 1};
   if (op == "atan") return Bounded(x, -2, 2);
-  if (op == "floor") return Growing(x, kept, [](double v) { return std::floor(v); });
-  if (op == "ceil") return Growing(x, kept, [](double v) { return std::ceil(v); });
-  if (op == "round") return Growing(x, kept, [](double v) { return std::nearbyint(v); });
+  if (op == "floor") return Growing(Widened(x, kSteps), kept, [](double v) { return std::floor(v); });
+  if (op == "ceil") return Growing(Widened(x, kSteps), kept, [](double v) { return std::ceil(v); });
+  if (op == "round") return Growing(Widened(x, kSteps), kept, [](double v) { return std::nearbyint(v); });
   if (op == "exp") return Exponential(x);
   const bool defined = x.finite() && (op == "sqrt" ? x.lower >= 0 : x.lower > 0);
   if (op == "sqrt" && defined) return Growing(x, ValueRange::Kind::kFinite, [](double v) { return std::sqrt(v); });
@@ -119,9 +137,11 @@ ValueRange Unary(const Node& node, const ValueRange& x) {
   if (op == "reciprocal" && x.finite() && x.upper < 0) return {ValueRange::Kind::kFinite, 1 / x.upper, 1 / x.lower};
   if (op == "reciprocal" && defined) return {ValueRange::Kind::kFinite, 1 / x.upper, 1 / x.lower};
   if (op == "clip") {
-    const double low = node.attributes.Float("min", -kInfinity), high = node.attributes.Float("max", kInfinity);
+    double low = node.attributes.Float("min", -kInfinity), high = node.attributes.Float("max", kInfinity);
+    if (std::isnan(low)) low = -kInfinity;
+    if (std::isnan(high)) high = kInfinity;
     return {kept == ValueRange::Kind::kFiniteOrLow && low > -kInfinity ? ValueRange::Kind::kFinite : kept,
-            std::max(x.lower, low), std::min(std::max(x.upper, low), high)};
+            std::min(std::max(x.lower, low), high), std::min(std::max(x.upper, low), high)};
   }
   return {};
 }
@@ -183,6 +203,9 @@ ValueRange Unchecked(const Node& node, const Ranges& inputs) {
   }
   if (op == "softmax") return Bounded(inputs[0], 0, 1);
   if (op.rfind("reduce_", 0) == 0) return Reduction(node, inputs[0]);
+  const bool is_norm = op == "layer_norm" || op == "rms_norm";
+  if (is_norm && node.attributes.Float("epsilon", 1e-5) < kLeastOnDevices) return {};  // 0 / 0
+  if (op == "batch_norm" && !(inputs[4].lower + node.attributes.Float("epsilon", 1e-5) >= kLeastOnDevices)) return {};
   if (Sums(op) || op == "dequantize")
     return {Worst(inputs) == ValueRange::Kind::kFinite ? ValueRange::Kind::kFinite : ValueRange::Kind::kAny};
   if (inputs.size() == 1) return Unary(node, inputs[0]);
@@ -220,12 +243,20 @@ ValueRange RangeOf(const Network& network, const Node& node, const std::vector<V
   ValueRange range = Unchecked(node, inputs);
   if (dtype == DType::kBool) return {ValueRange::Kind::kFinite, 0, 1};
   if (!IsFloat(dtype)) {  // what is out of its type's range wraps
+    const bool was_float = !inputs.empty() && IsFloat(network.tensor(node.inputs[0]).type.dtype);
+    if (was_float) range = Widened(range, kSteps);
     const bool narrow = dtype == DType::kInt8 || dtype == DType::kUint8;
     const double most = narrow ? 127 : 1 << 30, least = dtype == DType::kUint8 ? 0 : narrow ? -128 : -most;
-    const bool fits = range.kind == ValueRange::Kind::kFinite && range.lower >= least && range.upper <= most;
+    const auto within = [&](const char* limit) {  // limits of clip that do not fit wrap as well
+      const double value = node.attributes.Float(limit, 0);
+      return node.op != "clip" || (value >= least && value <= most);
+    };
+    const bool fits = range.kind == ValueRange::Kind::kFinite && std::trunc(range.lower) >= least &&
+                      std::trunc(range.upper) <= most && within("min") && within("max");
     if (!fits) return ValueRange::Finite();
     return {range.kind, std::trunc(range.lower), std::trunc(range.upper)};  // a cast cuts off fractions
   }
+  if (Rounds(node.op)) range = Widened(range, kRoundings * (IsNarrowFloat(dtype) ? SpacingOf(dtype) : kSpacing));
   if (std::abs(range.lower) < Least(dtype)) range.lower = std::min(range.lower, 0.0);
   if (std::abs(range.upper) < Least(dtype)) range.upper = std::max(range.upper, 0.0);
   if (std::isfinite(range.lower) && range.lower < -LargestOf(dtype))

@@ -9,6 +9,9 @@
 
 namespace diapason {
 
+// A smaller number may be 0 on a device.
+inline constexpr double kLeastOnDevices = 1e-37;
+
 // Of all elements. Bounds hold for those that are not NaN; an infinite bound says nothing.
 struct ValueRange {
   enum class Kind : uint8_t {
