@@ -155,7 +155,7 @@ TEST_F(Library, AlgorithmsThatAreLeftOutAreNotTried) {
   options.without = {"magic"};
   EXPECT_EQ(Tune(options).status(),
             absl::InvalidArgumentError("--without has 'magic', which is no algorithm that can be left out; name one or "
-                                       "more of attention,gemm,padded,rows,strassen,winograd"));
+                                       "more of attention,gemm,halves,padded,rows,strassen,winograd"));
 }
 
 TEST_F(Library, ATrackerThatDoesNotAnswerIsNamed) {

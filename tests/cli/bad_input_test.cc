@@ -81,7 +81,7 @@ TEST_F(BadInput, UnknownTargets) {
               "target \"gpu\": unknown kind 'gpu': did you mean 'cuda'? use cpu, opencl or cuda");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--without", "strassen,direct"}),
               "--without has 'direct', which is no algorithm that can be left out; name one or more of "
-              "attention,gemm,padded,rows,strassen,winograd");
+              "attention,gemm,halves,padded,rows,strassen,winograd");
   ExpectError(Tune({}, "gemm", "cpu -foo=1"),
               "target \"cpu -foo=1\": unknown attribute '-foo': cpu takes -mcpu=native, -num-cores=2, "
               "-mtriple=aarch64-linux-gnu and -caches=warm");
