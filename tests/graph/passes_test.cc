@@ -1064,6 +1064,18 @@ TEST(Optimize, FoldsInDoublePrecisionAndSaysWhatBecameFloat32) {
   EXPECT_EQ((*got)[0].at(0), 3);
   EXPECT_EQ((*got)[1].at(0), 2);
 
+  ModelOptions narrow;
+  narrow.dtype = DType::kBfloat16;
+  warnings.clear();
+  const auto narrowed = Optimize(network, narrow, &warnings);
+  ASSERT_TRUE(narrowed.ok()) << narrowed.status();
+  EXPECT_EQ(narrowed->tensor(narrowed->inputs[0]).type.dtype, DType::kBfloat16);
+  EXPECT_EQ(
+      warnings,
+      std::vector<std::string>{
+          "the model has 4 tensors of type float64 (the first is 'x'), computed in bfloat16; bfloat16 is also the "
+          "type of its input 'x' and output 'add_1', 'sub_2'"});
+
   ModelOptions strict;
   strict.strict = true;
   EXPECT_EQ(Optimize(network, strict).status(),

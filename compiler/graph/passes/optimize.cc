@@ -14,15 +14,18 @@ absl::Status NarrowDoubles(Network& network, const ModelOptions& options, std::v
   const std::string has =
       absl::StrCat("the model has ", doubles.count, doubles.count == 1 ? " tensor" : " tensors", " of type float64 (",
                    doubles.count == 1 ? "" : "the first is ", doubles.first, ")");
+  // ConvertToNarrow comes after this.
+  const char* const to = NameOf(IsNarrowFloat(options.dtype) ? options.dtype : DType::kFloat32);
   if (options.strict) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        has, ", which --strict refuses: leave it out to compute in float32, or export the model in float32"));
+    return absl::InvalidArgumentError(absl::StrCat(has, ", which --strict refuses: leave it out to compute in ", to,
+                                                   ", or export the model in float32"));
   }
   std::string ports;
-  if (!doubles.inputs.empty()) absl::StrAppend(&ports, "; float32 is also the type of its input ", doubles.inputs);
+  if (!doubles.inputs.empty()) absl::StrAppend(&ports, "; ", to, " is also the type of its input ", doubles.inputs);
   if (!doubles.outputs.empty())
-    absl::StrAppend(&ports, ports.empty() ? "; float32 is also the type of its" : " and", " output ", doubles.outputs);
-  if (warnings != nullptr) warnings->push_back(absl::StrCat(has, ", computed in float32", ports));
+    absl::StrAppend(&ports, ports.empty() ? absl::StrCat("; ", to, " is also the type of its") : " and", " output ",
+                    doubles.outputs);
+  if (warnings != nullptr) warnings->push_back(absl::StrCat(has, ", computed in ", to, ports));
   return ConvertDoubles(network);
 }
 
