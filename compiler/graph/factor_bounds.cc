@@ -18,11 +18,11 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 // Rounding makes results larger than bounds of exact ones: less than this, which also keeps away from the limits.
 constexpr double kSlack = 1.01;
-// Of one result of sums and functions. Rounded results of differences are as far off as what cancels is.
+// The same of one norm or product: differences of such results may be as far off as these are.
 constexpr double kRounded = 1 + 0x1p-10;
 // Rows and columns of a product that are worth it.
 constexpr int64_t kLeastRows = 8;
-// Activations that are known to be smaller would lose digits, below the least limit; and so would weights of columns
+// Activations that are known to be smaller would lose digits even with the least limit, and so would columns of weights
 // whose root mean square is smaller.
 constexpr double kLeastBound = 0x1p-10, kLeastColumn = 0x1p-14;
 // Norms of the rows of larger constants, which are factors of products, are not asked for.
@@ -300,6 +300,7 @@ class BoundFinder {
   Bound OfNormalizedRow(const Node& node) const {
     return {kUnknown, kRounded * std::sqrt(WidthOf(ShapeOf(node.output))), kUnknown};
   }
+
   Bound OfSoftmax(const Node& node) const {
     const int64_t axis = node.attributes.Int("axis", -1), rank = static_cast<int64_t>(ShapeOf(node.output).size());
     return axis == -1 || axis == rank - 1 ? Bound{1, 1, 1} : OfMagnitude(1);
