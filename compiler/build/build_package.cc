@@ -165,7 +165,7 @@ void Layout::NarrowToValid(PackagePort& port) const {
     for (size_t i = 0; i < placeholders.size(); ++i) {
       if (manifest_.steps[s].inputs[i] != port.tensor) continue;
       const Stage& stage = subgraphs[s].dag.stage(placeholders[i]);
-      if (stage.valid_min == 0 && stage.valid_max == 0) continue;  // any
+      if (!stage.has_valid_range()) continue;  // any
       port.valid_min = first ? stage.valid_min : std::max(port.valid_min, stage.valid_min);
       port.valid_max = first ? stage.valid_max : std::min(port.valid_max, stage.valid_max);
       first = false;

@@ -16,11 +16,10 @@ namespace diapason {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
-// Rounding makes results larger than bounds of exact ones: less than this, which also keeps away from the limits.
-constexpr double kSlack = 1.01;
-// The same of one norm or product: differences of such results may be as far off as these are.
-constexpr double kRounded = 1 + 0x1p-10;
-// Rows and columns of a product that are worth it.
+// Factors by which rounding may push results beyond the bounds of exact ones: over a whole network, and in one
+// normalization or product, whose absolute error remains when a difference cancels the rest.
+constexpr double kSlack = 1.01, kRounded = 1 + 0x1p-10;
+// Products with fewer rows or columns do not run on tensor cores.
 constexpr int64_t kLeastRows = 8;
 // Activations that are known to be smaller would lose digits even with the least limit, and so would columns of weights
 // whose root mean square is smaller.
@@ -443,21 +442,17 @@ absl::Status MarkFactors(const FactorBounds& bounds, Subgraph& subgraph) {
     stages[placeholders[i]].valid_min = -bound->second;
     stages[placeholders[i]].valid_max = bound->second;
   }
-  absl::StatusOr<ComputeDag> marked = ComputeDag::Create(std::move(stages), subgraph.dag.outputs());
-  if (!marked.ok()) return marked.status();
-  subgraph.dag = *std::move(marked);
+  ASSIGN_OR_RETURN(subgraph.dag, ComputeDag::Create(std::move(stages), subgraph.dag.outputs()));
   return absl::OkStatus();
 }
 
 std::string UnboundedKey(const ComputeDag& dag) {
+  const auto is_bounded = [](const Stage& stage) { return IsFloat(stage.dtype) && stage.has_valid_range(); };
+  if (std::none_of(dag.stages().begin(), dag.stages().end(), is_bounded)) return "";
   std::vector<Stage> stages = dag.stages();
-  bool bounded = false;
-  for (Stage& stage : stages) {
-    if (!stage.placeholder || !IsFloat(stage.dtype)) continue;
-    bounded = bounded || stage.valid_min != 0 || stage.valid_max != 0;
-    stage.valid_min = stage.valid_max = 0;
-  }
-  return bounded ? ComputeDag::Create(std::move(stages), dag.outputs()).value().workload_key() : "";
+  for (Stage& stage : stages)
+    if (is_bounded(stage)) stage.valid_min = stage.valid_max = 0;
+  return ComputeDag::Create(std::move(stages), dag.outputs()).value().workload_key();
 }
 
 }  // namespace diapason

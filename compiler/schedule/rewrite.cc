@@ -30,9 +30,8 @@ bool LosesDigits(const DagRewrite& rewrite) {
   // Strassen's sums mix rows: those that are exactly 0, as padding is, become as large as rounding errors of the
   // others, and a network that divides rows by their norms (Swin v2) makes numbers of them.
   if (rewrite.name == "strassen") return true;
-  // Tensor cores cut off what their sums have no room for, here over the whole length: relative to results of N(0, 1),
-  // root mean squares of 1.9e-7 to 9.5e-7 for 768 terms and 3.5e-7 to 4.9e-6 for 4096, plain sums 4.9e-7 and 1.1e-6
-  // (docs/precision.md).
+  // Tensor cores truncate accumulators at each step, over the whole length of the sum: the error grows with the number
+  // of terms, that of plain sums with its root (docs/precision.md).
   if (rewrite.name == "halves") return true;
   // After a relu, relative to the results, in unit roundoffs times the root of the channels (simulated for 64 to 2048):
   // plain sums 0.65, m = 2 0.45, m = 4 1.7. The channels cancel out.

@@ -25,26 +25,27 @@ constexpr double kLargest = 65504;  // of float16
 // Factors are scaled such that their bound becomes this: room for rounding, and a power of two.
 constexpr double kScaledBound = 32768;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
+constexpr const char* kNoBound = "a factor may have elements of any size";
 
 absl::Status NoHalves(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("no halves rewrite: ", why));
 }
 
-// Which of the products has the low part of a factor; all others have the high one.
-enum class LowPart : uint8_t { kOfColumns = 0, kOfRows = 1 };
+// Which of the products has the low part of rows and of columns; all others have the high one.
+constexpr int64_t kLowPart[] = {1, 0};
 
 class HalvesRewriter {
  public:
-  explicit HalvesRewriter(const ComputeDag& gemm) : dag_(gemm), new_id_(gemm.size(), -1) {}
+  explicit HalvesRewriter(const ComputeDag& gemm) : dag_(gemm), product_(gemm), new_id_(gemm.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
-    RETURN_IF_ERROR(FindProduct());
+    RETURN_IF_ERROR(CheckProduct());
     for (int id = 0; id < dag_.size(); ++id) {
-      if (id == product_) {
+      if (id == product_.id()) {
         EmitProduct();
         continue;
       }
-      if (IsInlined(id)) continue;
+      if (product_.IsInlined(id)) continue;
       Stage stage = dag_.stage(id);
       if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
       new_id_[id] = AddStage(std::move(stage));
@@ -53,13 +54,11 @@ class HalvesRewriter {
   }
 
  private:
-  const Stage& product() const { return dag_.stage(product_); }
+  const Stage& product() const { return product_.stage(); }
   int64_t terms() const { return product().reduce_axes[0].extent; }
   int64_t terms_of_part() const { return (terms() + kDepth - 1) / kDepth * kDepth; }
 
-  absl::Status FindProduct() {
-    for (int id = 0; id < dag_.size(); ++id)
-      if (dag_.stage(id).reduces() && !dag_.is_prologue(id)) product_ = id;
+  absl::Status CheckProduct() {
     if (product().dtype != DType::kFloat32) return NoHalves("the product is not in float32");
     if (terms() > kMostTerms)
       return NoHalves(absl::StrCat("its sums have ", terms(), " terms, more than ", kMostTerms));
@@ -68,7 +67,7 @@ class HalvesRewriter {
       if (factor->kind != ExprKind::kLoad || factor->dtype != DType::kFloat32)
         return NoHalves("a factor is not in float32");
       const double bound = BoundOf(factor);
-      if (!(bound <= kScaledBound)) return NoHalves("a factor may have elements of any size");
+      if (!(bound <= kScaledBound)) return NoHalves(kNoBound);
       scale_[side] = std::exp2(std::floor(std::log2(kScaledBound / std::max(bound, 1.0))));
       if (ElementsBehind(factor->buffer) < dag_.stage(factor->buffer).elements())
         return NoHalves("an operand has more elements than what it is made of");
@@ -79,7 +78,7 @@ class HalvesRewriter {
   // What the magnitudes of a stage's elements are at most, where it is a placeholder or moves elements of one.
   double BoundOf(const Stage& stage) const {
     if (!stage.placeholder) return stage.reduces() ? kUnknown : BoundOf(stage.body);
-    if (stage.valid_min == 0 && stage.valid_max == 0) return kUnknown;
+    if (!stage.has_valid_range()) return kUnknown;
     return std::max(std::abs(static_cast<double>(stage.valid_min)), std::abs(static_cast<double>(stage.valid_max)));
   }
   double BoundOf(const Expr& e) const {
@@ -96,21 +95,6 @@ class HalvesRewriter {
     int64_t elements = 0;
     for (int producer : dag_.producers(id)) elements += ElementsBehind(producer);
     return elements;
-  }
-
-  // An operand that is laid out anew is so where it is cut in two.
-  bool IsInlined(int id) const {
-    const Stage& stage = dag_.stage(id);
-    return !stage.placeholder && !stage.reduces() && !dag_.is_output(id) &&
-           dag_.consumers(id) == std::vector<int>{product_};
-  }
-
-  Expr OperandAt(int id, std::vector<Expr> indices) const {
-    if (!IsInlined(id)) return Load(new_id_[id], DType::kFloat32, std::move(indices));
-    const Stage& operand = dag_.stage(id);
-    VarMap map;
-    for (size_t d = 0; d < indices.size(); ++d) map[operand.axes[d].var.get()] = indices[d];
-    return Renumbered(Substitute(operand.body, map), new_id_);
   }
 
   // The operand with three parts along `along`, the dimension of k.
@@ -131,15 +115,14 @@ class HalvesRewriter {
     }
     const Expr part = FloorDiv(point[along], terms_of_part()), k = FloorMod(point[along], terms_of_part());
     point[along] = k;
-    Expr value = OperandAt(id, point);
+    Expr value = product_.OperandAt(id, point, new_id_);
     if (terms() < terms_of_part()) value = Select(Lt(k, IntImm(terms())), value, FloatImm(0));
     // A bound holds for exact results, and is far above those of any rounding; what is beyond it all the same (sums
     // that overflowed) stays a number.
     value = Min(Max(Mul(value, FloatImm(scale_[side])), FloatImm(-kLargest)), FloatImm(kLargest));
     // TensorFloat-32 has the fractions of float16. What is too small for this to hold is rounded once more.
     const Expr high = Call("tf32", {value});
-    const LowPart lows = side == 0 ? LowPart::kOfRows : LowPart::kOfColumns;
-    const Expr chosen = Select(Eq(part, IntImm(static_cast<int64_t>(lows))), Sub(value, high), high);
+    const Expr chosen = Select(Eq(part, IntImm(kLowPart[side])), Sub(value, high), high);
     stage.body = analyzer.Simplify(Cast(DType::kFloat16, chosen));
     return AddStage(std::move(stage));
   }
@@ -167,7 +150,7 @@ class HalvesRewriter {
     }
     const int sum = AddStage(std::move(stage));
     scaled.body = Mul(Load(sum, DType::kFloat32, std::move(point)), FloatImm(1 / (scale_[0] * scale_[1])));
-    new_id_[product_] = AddStage(std::move(scaled));
+    new_id_[product_.id()] = AddStage(std::move(scaled));
   }
 
   int AddStage(Stage stage) {
@@ -176,7 +159,7 @@ class HalvesRewriter {
   }
 
   const ComputeDag& dag_;  // the gemm rewrite
-  int product_ = -1;
+  const GemmProduct product_;
   std::array<double, 2> scale_{};  // of rows and columns
   std::vector<int> new_id_;
   std::vector<Stage> stages_;
@@ -185,6 +168,10 @@ class HalvesRewriter {
 }  // namespace
 
 absl::StatusOr<ComputeDag> HalvesRewrite(const ComputeDag& dag) {
+  // Most tasks have no bounds, and need no gemm rewrite to find that out.
+  const bool bounded = std::any_of(dag.stages().begin(), dag.stages().end(),
+                                   [](const Stage& s) { return IsFloat(s.dtype) && s.has_valid_range(); });
+  if (!bounded) return NoHalves(kNoBound);
   absl::StatusOr<ComputeDag> gemm = GemmRewrite(dag, /*k_innermost=*/true);
   if (!gemm.ok()) gemm = GemmRewrite(dag);
   if (!gemm.ok()) return NoHalves(std::string(gemm.status().message()));

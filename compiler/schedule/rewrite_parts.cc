@@ -43,6 +43,24 @@ const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution) 
   return nullptr;
 }
 
+GemmProduct::GemmProduct(const ComputeDag& gemm) : dag_(gemm) {
+  for (int id = 0; id < gemm.size(); ++id)
+    if (gemm.stage(id).reduces() && !gemm.is_prologue(id)) id_ = id;
+}
+
+bool GemmProduct::IsInlined(int id) const {
+  const Stage& stage = dag_.stage(id);
+  return !stage.placeholder && !stage.reduces() && !dag_.is_output(id) && dag_.consumers(id) == std::vector<int>{id_};
+}
+
+Expr GemmProduct::OperandAt(int id, std::vector<Expr> indices, const std::vector<int>& new_id) const {
+  const Stage& operand = dag_.stage(id);
+  if (!IsInlined(id)) return Load(new_id[id], operand.dtype, std::move(indices));
+  VarMap map;
+  for (size_t d = 0; d < indices.size(); ++d) map[operand.axes[d].var.get()] = indices[d];
+  return Renumbered(Substitute(operand.body, map), new_id);
+}
+
 Axis MakeAxis(const char* name, int64_t extent) { return Axis{MakeVar(name), extent}; }
 
 Stage SumOver(std::string name, std::vector<Axis> axes, Axis reduce, Expr body) {

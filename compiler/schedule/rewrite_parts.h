@@ -26,6 +26,23 @@ Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, co
 // these and co alone, in any order; else what is wrong.
 const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution);
 
+// The product of a gemm rewrite's dag, for rewrites that lay its operands out differently.
+class GemmProduct {
+ public:
+  // REQUIRES: the dag is GemmRewrite's, and outlives this.
+  explicit GemmProduct(const ComputeDag& gemm);
+  int id() const { return id_; }
+  const Stage& stage() const { return dag_.stage(id_); }
+  // Whether a stage computes an operand (im2col) for the product alone: it can be computed where the operand is read.
+  bool IsInlined(int id) const;
+  // An element of an operand, with loads of stages by their new ids. Not simplified.
+  Expr OperandAt(int id, std::vector<Expr> indices, const std::vector<int>& new_id) const;
+
+ private:
+  const ComputeDag& dag_;
+  int id_ = -1;
+};
+
 Axis MakeAxis(const char* name, int64_t extent);
 
 // A float32 stage that sums `body` over one axis.

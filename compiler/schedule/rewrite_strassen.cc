@@ -56,10 +56,11 @@ Block BlockAt(const std::vector<Expr>& by_level) {
 
 class StrassenRewriter {
  public:
-  StrassenRewriter(const ComputeDag& gemm, int64_t levels) : dag_(gemm), levels_(levels), new_id_(gemm.size(), -1) {}
+  StrassenRewriter(const ComputeDag& gemm, int64_t levels)
+      : dag_(gemm), product_(gemm), levels_(levels), new_id_(gemm.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
-    RETURN_IF_ERROR(FindProduct());
+    RETURN_IF_ERROR(CheckProduct());
     for (int id = 0; id < dag_.size(); ++id) Emit(id);
     return Rewritten(dag_, std::move(stages_), new_id_);
   }
@@ -67,14 +68,12 @@ class StrassenRewriter {
  private:
   int64_t halves() const { return Power(2, levels_); }
   int64_t products() const { return Power(kProducts, levels_); }
-  const Stage& product() const { return dag_.stage(product_); }
+  const Stage& product() const { return product_.stage(); }
   int64_t rows() const { return product().axes[0].extent / halves(); }
   int64_t columns() const { return product().axes[1].extent / halves(); }
   int64_t terms() const { return product().reduce_axes[0].extent / halves(); }
 
-  absl::Status FindProduct() {
-    for (int id = 0; id < dag_.size(); ++id)
-      if (dag_.stage(id).reduces() && !dag_.is_prologue(id)) product_ = id;
+  absl::Status CheckProduct() {
     if (product().axes.size() != 2) return No("the product has a batch");
     const Expr& body = product().body;
     for (const Expr& factor : body->args)
@@ -84,8 +83,8 @@ class StrassenRewriter {
       if (axis->extent % halves() != 0)
         return No(absl::StrCat(halves(), " does not divide its ", axis->var->name, " of ", axis->extent));
     after_.assign(dag_.size(), false);
-    for (int id = product_; id < dag_.size(); ++id) {
-      after_[id] = id == product_;
+    for (int id = product_.id(); id < dag_.size(); ++id) {
+      after_[id] = id == product_.id();
       for (int producer : dag_.producers(id)) after_[id] = after_[id] || after_[producer];
     }
     return absl::OkStatus();
@@ -93,31 +92,17 @@ class StrassenRewriter {
 
   void Emit(int id) {
     const Stage& old = dag_.stage(id);
-    if (id == product_) return EmitProduct();
+    if (id == product_.id()) return EmitProduct();
     if (after_[id]) return EmitEpilogue(id);
-    if (IsInlined(id)) return;
+    if (product_.IsInlined(id)) return;
     Stage stage = old;
     if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
     new_id_[id] = AddStage(std::move(stage));
   }
 
   // An operand that is computed (im2col) is computed where blocks are gathered.
-  bool IsInlined(int id) const {
-    const Stage& stage = dag_.stage(id);
-    return !stage.placeholder && !stage.reduces() && !dag_.is_output(id) &&
-           dag_.consumers(id) == std::vector<int>{product_};
-  }
-
-  Expr OperandAt(int id, const std::vector<Expr>& indices, Analyzer* analyzer) const {
-    if (!IsInlined(id)) {
-      std::vector<Expr> simplified;
-      for (const Expr& index : indices) simplified.push_back(analyzer->Simplify(index));
-      return Load(new_id_[id], DType::kFloat32, std::move(simplified));
-    }
-    const Stage& operand = dag_.stage(id);
-    VarMap map;
-    for (size_t d = 0; d < indices.size(); ++d) map[operand.axes[d].var.get()] = indices[d];
-    return analyzer->Simplify(Renumbered(Substitute(operand.body, map), new_id_));
+  Expr OperandAt(int id, std::vector<Expr> indices, Analyzer* analyzer) const {
+    return analyzer->Simplify(product_.OperandAt(id, std::move(indices), new_id_));
   }
 
   // sum over blocks of matrix[p][block] * block, for all products p: [P, rows, columns] of an operand of 2^levels times
@@ -182,7 +167,7 @@ class StrassenRewriter {
     const int products = AddStage(SumOver(
         product().name, {p, m, n}, k,
         Mul(Load(left, DType::kFloat32, {p.var, m.var, k.var}), Load(right, DType::kFloat32, {p.var, k.var, n.var}))));
-    new_id_[product_] = EmitCombined(products);
+    new_id_[product_.id()] = EmitCombined(products);
   }
 
   std::vector<Axis> BlockedAxes() const {
@@ -222,8 +207,8 @@ class StrassenRewriter {
   }
 
   const ComputeDag& dag_;  // the gemm rewrite
+  const GemmProduct product_;
   const int64_t levels_;
-  int product_ = -1;
   std::vector<bool> after_;  // by old id: the product and what depends on it
   std::vector<int> new_id_;
   std::vector<Stage> stages_;

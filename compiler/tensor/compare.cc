@@ -569,7 +569,7 @@ IntegerRange DrawnIntegers(DType dtype, int64_t valid_min, int64_t valid_max) {
 IntegerRange DrawnIntegers(const ComputeDag& dag, int placeholder) {
   const Stage& stage = dag.stage(placeholder);
   const bool bias = stage.dtype == DType::kInt32 && stage.constant && ReadsBytes(dag);
-  if (bias && stage.valid_min == 0 && stage.valid_max == 0) return {-kMostBias, kMostBias};
+  if (bias && !stage.has_valid_range()) return {-kMostBias, kMostBias};
   return DrawnIntegers(stage.dtype, stage.valid_min, stage.valid_max);
 }
 

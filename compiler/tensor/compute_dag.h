@@ -51,6 +51,7 @@ struct Stage {
   int64_t elements() const;
   int64_t terms() const;  // that are reduced into each element; 1 without a reduction
   bool reduces() const { return !reduce_axes.empty(); }
+  bool has_valid_range() const { return valid_min != 0 || valid_max != 0; }
 };
 
 class ComputeDag {

@@ -9,7 +9,6 @@
 namespace diapason {
 namespace {
 
-// A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.
 TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
   const auto bounds = [](const char* target) { return PreferredFusion(Target::Parse(target).value()).factor_bounds; };
   EXPECT_TRUE(bounds("cuda -arch=sm_90"));
@@ -21,6 +20,7 @@ TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
   EXPECT_FALSE(bounds("cpu"));
 }
 
+// A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.
 TEST(ResolvedTargetTest, FactsAreThoseOfTheCoresThatTheTargetNames) {
   DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());
   facts.num_cores = 8;
