@@ -124,7 +124,8 @@ class CKernelPrinter {
       case StmtKind::kCommit:
       case StmtKind::kLaunchDependents:
       case StmtKind::kWait:
-      case StmtKind::kClusterBarrier: return;  // one thread
+      case StmtKind::kClusterBarrier:
+      case StmtKind::kClusterEnd: return;  // one thread
       case StmtKind::kLet:
         out_.Open();
         out_.Line("const int64 " + access_.VarName(stmt->var) + " = " + access_.Text(stmt->value) + ";");

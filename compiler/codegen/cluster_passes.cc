@@ -11,9 +11,11 @@
 namespace diapason {
 namespace {
 
-bool HasClusterBarrier(const Stmt& stmt) {
-  return stmt != nullptr && Contains(stmt, [](const StmtNode& s) { return s.kind == StmtKind::kClusterBarrier; });
+bool IsClusterBarrier(const StmtNode& s) {
+  return s.kind == StmtKind::kClusterBarrier || s.kind == StmtKind::kClusterEnd;
 }
+
+bool HasClusterBarrier(const Stmt& stmt) { return stmt != nullptr && Contains(stmt, IsClusterBarrier); }
 
 // Buffers that the expression or statement reads or writes.
 void CollectBuffers(const Stmt& stmt, std::set<int>* all, std::set<int>* stored) {
@@ -76,7 +78,7 @@ class ClusterSplitter {
     std::set<int> read;
     MapExprs(stmt, [&](const Expr& e) {
       Visit(e, [&](const ExprNode& node) {
-        if (node.kind == ExprKind::kLoad && node.args.size() > 1) read.insert(node.buffer);
+        if (node.kind == ExprKind::kLoad && RankOf(node) != nullptr) read.insert(node.buffer);
       });
       return e;
     });
@@ -99,7 +101,7 @@ class ClusterSplitter {
     if (stmt->kind == StmtKind::kSeq) {
       std::vector<Stmt> parts, current;
       for (const Stmt& child : stmt->body) {
-        if (child->kind != StmtKind::kClusterBarrier) {
+        if (!IsClusterBarrier(*child)) {
           DIAPASON_CHECK_MSG(!HasClusterBarrier(child), kernel_.name + ": a barrier of the cluster within a loop");
           current.push_back(child);
           continue;
@@ -151,7 +153,7 @@ class ClusterSplitter {
       if (load->kind != ExprKind::kLoad) return load;
       const auto found = remote_.find(load->buffer);
       if (found == remote_.end()) return load;
-      const Expr rank = load->args.size() > 1 ? load->args[1] : rank_;
+      const Expr other = RankOf(*load), rank = other != nullptr ? other : rank_;
       return Load(load->buffer, load->dtype, {Place(found->second, rank, load->args[0])});
     });
   }

@@ -490,6 +490,25 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
      "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
      "}"},
+    // The same, where each block stores to its own shared memory only: the release above waits for all memory of the
+    // GPU.
+    {"cluster_barrier_of_own", nullptr, nullptr,
+     "{T} void cluster_barrier_of_own() {\n"
+     "#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208\n"
+     "  asm volatile(\"fence.release.sync_restrict::shared::cta.cluster;\\n\"\n"
+     "               \"barrier.cluster.arrive.relaxed.aligned;\\n\"\n"
+     "#else\n"
+     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
+     "#endif\n"
+     "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
+     "}"},
+    // Behind it no block reads the memory of another one. A release would wait for what each thread has stored; values
+    // that were read have been used in front of it.
+    {"cluster_end", nullptr, nullptr,
+     "{T} void cluster_end() {\n"
+     "  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\\n\"\n"
+     "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
+     "}"},
     {"float_to_bfloat16",
      "{T} unsigned short float_to_bfloat16(float f) {\n"
      "  union { float f; unsigned u; } v = {f};\n"

@@ -27,6 +27,9 @@ Stmt ExpandChoices(const Stmt& stmt, Analyzer& analyzer) {
   return LoopExpander(analyzer, chooses, kMaxExpandedStores).Expand(stmt);
 }
 
+// Whether a statement stores to the shared memory of another block of the cluster.
+bool StoresRemotely(const StmtNode& s) { return s.kind == StmtKind::kStore && !s.operands.empty(); }
+
 // The kernel and its loops; statements of one kind are left to the printers of gpu/.
 class GpuKernelPrinter {
  public:
@@ -35,6 +38,7 @@ class GpuKernelPrinter {
         cuda_(dialect == Dialect::kCuda),
         helpers_(helpers),
         access_(kernel, dialect, helpers),
+        stores_remotely_(kernel.body != nullptr && Contains(kernel.body, StoresRemotely)),
         wait_(kernel, cuda_ && kernel.overlap),
         copies_(kernel.threads, access_, helpers, out_),
         tensor_cores_(access_, helpers, out_),
@@ -156,7 +160,10 @@ class GpuKernelPrinter {
                          std::to_string(stmt->extent) + ">();");
       case StmtKind::kClusterBarrier:
         access_.RequireCuda("has clusters, which OpenCL C does not have");
-        return out_.Line(helpers_.Use("cluster_barrier") + "();");
+        return out_.Line(helpers_.Use(stores_remotely_ ? "cluster_barrier" : "cluster_barrier_of_own") + "();");
+      case StmtKind::kClusterEnd:
+        access_.RequireCuda("has clusters, which OpenCL C does not have");
+        return out_.Line(helpers_.Use("cluster_end") + "();");
       case StmtKind::kLaunchDependents:
         if (cuda_) out_.Line(helpers_.Use("launch_dependents") + "();");
         return;
@@ -227,6 +234,7 @@ class GpuKernelPrinter {
   Helpers& helpers_;
   SourceWriter out_;
   GpuAccessPrinter access_;
+  const bool stores_remotely_;
   LaunchWait wait_;
   GpuCopyPrinter copies_;
   TensorCorePrinter tensor_cores_;

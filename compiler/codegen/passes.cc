@@ -33,7 +33,7 @@ bool IsVectorLoop(const StmtNode& s) { return s.kind == StmtKind::kFor && s.for_
 
 bool NeedsOwnLanes(const StmtNode& s) {
   return IsVectorLoop(s) || s.kind == StmtKind::kAlloc || s.kind == StmtKind::kBarrier ||
-         s.kind == StmtKind::kClusterBarrier;
+         s.kind == StmtKind::kClusterBarrier || s.kind == StmtKind::kClusterEnd;
 }
 
 Stmt Normalize(const Stmt& stmt, const ExprNode* lane, Analyzer& analyzer) {

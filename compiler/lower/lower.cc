@@ -15,6 +15,7 @@
 #include "compiler/lower/overlapped_loads.h"
 #include "compiler/lower/prologue_loops.h"
 #include "compiler/lower/recurrent_kernel.h"
+#include "compiler/lower/remote_loads.h"
 #include "compiler/lower/roles.h"
 #include "compiler/lower/wide_stores.h"
 #include "compiler/schedule/rewrite.h"
@@ -189,6 +190,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
       if (target.kind == TargetKind::kCuda) {
         kernel = WithEarlyLoads(WithLateWaits(std::move(kernel)), &next_buffer);
         kernel = WithEarlyOperands(std::move(kernel), &next_buffer);
+        kernel = WithRemoteLoadsAhead(std::move(kernel), &next_buffer);
       }
       StartKernelEarly(skeleton.state(), &kernel);
       if (target.kind == TargetKind::kCuda) kernel = WithRoles(WithWideStores(std::move(kernel), &next_buffer));

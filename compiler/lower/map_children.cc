@@ -32,6 +32,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kBarrier: return MakeBarrier(s.extent);
     case StmtKind::kSetRegisters: return MakeSetRegisters(s.extent, IsInt(s.value, 1));
     case StmtKind::kClusterBarrier: return MakeClusterBarrier();
+    case StmtKind::kClusterEnd: return MakeClusterEnd();
     case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment: return MakeComment(s.text);
     case StmtKind::kMma: return MakeMma(s.tensor, s.factors, s.buffer, Mapped(s.operands, fn), s.from_zero);

@@ -32,7 +32,7 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
   Stmt rest = EmitLoops(id, position + 1, end, inner);
   parts_.state.serial_depth -= serial;
   Stmt body = attached ? MakeSeq({attached, rest}) : rest;
-  if (id == kernel_.root && position == 0 && kernel_.split.blocks > 1) body = MakeSeq({body, MakeClusterBarrier()});
+  if (id == kernel_.root && position == 0 && kernel_.split.blocks > 1) body = MakeSeq({body, MakeClusterEnd()});
   // Where buffers live.
   if (id == kernel_.root && parts_.loops.EndsOuter(id, position)) body = parts_.state.buffers.WithAllocations(body);
   return parts_.loops.Around(id, position, body);

@@ -73,7 +73,8 @@ Expr SumOfParts(NestState& nest, const Expr& index) {
     const Expr part = Load(split.tile, dtype, std::move(place));
     sum = sum ? Combine(kernel.state.stage(split.reduction).op.combiner, sum, part) : part;
   };
-  for (int64_t i = 0; i < split.blocks && split.blocks > 1; ++i)
+  if (split.blocks > 1) add({index});
+  for (int64_t i = 1; i < split.blocks; ++i)
     add({index, nest.analyzer.Simplify(FloorMod(Add(nest.rank, IntImm(i)), split.blocks))});
   if (split.blocks > 1) return sum;
   const int64_t groups = GroupsOfSets(kernel), parts = groups > 1 ? groups : split.thread_sets;

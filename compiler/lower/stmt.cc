@@ -233,7 +233,11 @@ Stmt MakeSetRegisters(int64_t registers, bool more) {
   return Make({.kind = StmtKind::kSetRegisters, .extent = registers, .value = IntImm(more ? 1 : 0)});
 }
 
+Expr RankOf(const ExprNode& load) { return load.args.size() > 1 ? load.args[1] : nullptr; }
+
 Stmt MakeClusterBarrier() { return Make({.kind = StmtKind::kClusterBarrier}); }
+
+Stmt MakeClusterEnd() { return Make({.kind = StmtKind::kClusterEnd}); }
 
 Stmt MakeLet(Expr var, Expr value, Stmt body) {
   DIAPASON_CHECK(var->kind == ExprKind::kVar);
@@ -315,6 +319,7 @@ class Printer {
         return Line(depth, stmt->extent > 0 ? "barrier of " + std::to_string(stmt->extent) + " threads" : "barrier");
       case StmtKind::kSetRegisters: return Line(depth, "set registers to " + std::to_string(stmt->extent));
       case StmtKind::kClusterBarrier: return Line(depth, "cluster barrier");
+      case StmtKind::kClusterEnd: return Line(depth, "cluster end");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
         return Print(stmt->body[0], depth);

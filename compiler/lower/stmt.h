@@ -70,6 +70,10 @@ enum class StmtKind : uint8_t {
   // Of all threads of all blocks of the cluster but producers (KernelFunc), which end before: they then see each
   // other's writes to shared memory.
   kClusterBarrier,
+  // Of the same threads: none goes on before all have come here, with what they have read of other blocks' shared
+  // memory. The kernel's last statement, since a block's shared memory is gone when it has ended. They need not see
+  // each other's writes.
+  kClusterEnd,
   kLet,               // var = value (int64) during body[0]
   kComment,           // printed on its own line
   kCommit,            // makes one group of this thread's asynchronous stores since the last commit
@@ -202,6 +206,9 @@ struct StmtNode {
   std::vector<Stmt> body{};
 };
 
+// The rank in the cluster of the block whose shared memory a load reads, its second index; null: the block's own.
+Expr RankOf(const ExprNode& load);
+
 // Makes a C identifier of the name of a kernel, buffer or variable: '_' replaces every character that is not allowed.
 std::string Identifier(std::string name);
 
@@ -214,6 +221,7 @@ Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier(int64_t threads = 0);
 Stmt MakeClusterBarrier();
+Stmt MakeClusterEnd();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(TensorMode tensor, FactorTypes factors, int buffer, std::vector<Expr> operands, bool from_zero);

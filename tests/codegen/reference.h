@@ -81,7 +81,8 @@ class ReferenceThread {
       case StmtKind::kLet: return Let(*s);
       case StmtKind::kBarrier: return s->extent > 0 ? first_barrier() : barrier();
       case StmtKind::kSetRegisters: return;
-      case StmtKind::kClusterBarrier: return cluster_barrier();
+      case StmtKind::kClusterBarrier:
+      case StmtKind::kClusterEnd: return cluster_barrier();
       case StmtKind::kLaunchDependents: return;
       case StmtKind::kCommit: groups_.emplace_back(); return;
       case StmtKind::kWait: return Finish(s->extent);

@@ -35,7 +35,8 @@ void CVectorStmtPrinter::Print(const Stmt& stmt) {
     case StmtKind::kCommit:
     case StmtKind::kLaunchDependents:
     case StmtKind::kWait:
-    case StmtKind::kClusterBarrier: return;
+    case StmtKind::kClusterBarrier:
+    case StmtKind::kClusterEnd: return;
     case StmtKind::kAlloc:
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:

@@ -46,11 +46,13 @@ std::string GpuAccessPrinter::PlaceText(const BufferDecl& decl, const Expr& inde
   return helpers_.Use("swizzled") + "<3, " + std::to_string((decl.swizzle - 16) / bytes) + ">(" + Text(index) + ")";
 }
 
-std::string GpuAccessPrinter::BaseText(const ExprNode& load) {
-  if (load.args.size() == 1) return NameOf(load.buffer);
-  RequireCuda("reads the shared memory of another block");
-  return helpers_.Use("in_cluster") + "(" + NameOf(load.buffer) + ", " + Text(load.args[1]) + ")";
+std::string GpuAccessPrinter::StartText(int buffer, const Expr& rank) {
+  if (rank == nullptr) return NameOf(buffer);
+  RequireCuda("accesses the shared memory of another block");
+  return helpers_.Use("in_cluster") + "(" + NameOf(buffer) + ", " + Text(rank) + ")";
 }
+
+std::string GpuAccessPrinter::BaseText(const ExprNode& load) { return StartText(load.buffer, RankOf(load)); }
 
 std::string GpuAccessPrinter::LoadText(const ExprNode& load) {
   for (const auto& [known, text] : loaded_)
@@ -64,11 +66,7 @@ std::string GpuAccessPrinter::LoadText(const ExprNode& load) {
 
 std::string GpuAccessPrinter::StoreText(const StmtNode& store, std::string value) {
   const BufferDecl& to = decl(store.buffer);
-  std::string base = NameOf(store.buffer);
-  if (!store.operands.empty()) {
-    RequireCuda("writes the shared memory of another block");
-    base = helpers_.Use("in_cluster") + "(" + base + ", " + Text(store.operands[0]) + ")";
-  }
+  const std::string base = StartText(store.buffer, store.operands.empty() ? nullptr : store.operands[0]);
   if (IsNarrowInMemory(to) && IsOpenClHalf(to.dtype))
     return "vstore_half(" + value + ", " + Text(store.index) + ", " + HalfPointer(to, false) + ");";
   if (IsNarrowInMemory(to)) value = Narrowed(to.dtype, value);

@@ -50,7 +50,9 @@ class GpuAccessPrinter : public ExprPrinter {
   // OpenCL C converts halves only where they lie in memory.
   bool IsOpenClHalf(DType dtype) const { return !cuda_ && dtype == DType::kFloat16; }
 
-  // The start of the buffer that a load reads: the block's own, or that of another block of the cluster.
+  // The start of the buffer of the block of that rank in the cluster (null: of the block itself).
+  std::string StartText(int buffer, const Expr& rank);
+  // That of the buffer that a load reads.
   std::string BaseText(const ExprNode& load);
   // A store of one element, with its semicolon.
   std::string StoreText(const StmtNode& store, std::string value);

@@ -71,7 +71,7 @@ bool AddChoices(const Expr& value, const Expr& condition, Choices* to, Expr* any
     return true;
   }
   if (condition != nullptr && IsZero(value)) return true;
-  if (value->kind != ExprKind::kLoad || value->args.size() != 1 || to->loads.size() == kMostSources) return false;
+  if (value->kind != ExprKind::kLoad || to->loads.size() == kMostSources) return false;
   to->loads.push_back({condition, value});
   *any = AlwaysHolds();
   return true;

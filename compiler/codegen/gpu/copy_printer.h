@@ -16,6 +16,7 @@ namespace diapason {
 struct BufferElement {
   const BufferDecl& buffer;
   const Expr& index;
+  Expr rank{};  // of the block of the cluster that has the buffer; null: the block's own
 };
 
 // One element that a copy may be of, and where it is (null: everywhere).

@@ -92,7 +92,7 @@ bool GpuVectorPrinter::PrintCopy(const StmtNode& store, const Expr& base) {
     for (size_t i = 0; i < places.size(); ++i) {
       const BufferDecl& from = access_.decl(choices.loads[i].value->buffer);
       async &= copies_.IsAsync(store, to, from, chunk);
-      sources.all.push_back({{from, places[i]}, choices.loads[i].condition});
+      sources.all.push_back({{from, places[i], RankOf(*choices.loads[i].value)}, choices.loads[i].condition});
     }
     if (async)
       copies_.PrintAsync({to, target}, sources, chunk);
@@ -222,7 +222,8 @@ bool GpuVectorPrinter::IsComputable(DType dtype) const {
 }
 
 std::string GpuVectorPrinter::Access(const BufferElement& element, const std::string& type, bool is_const) {
-  return access_.VectorText(element.buffer, access_.NameOf(element.buffer.id), type, element.index, is_const);
+  return access_.VectorText(element.buffer, access_.StartText(element.buffer.id, element.rank), type, element.index,
+                            is_const);
 }
 
 std::string GpuVectorPrinter::Zero(DType dtype, int64_t chunk) const {

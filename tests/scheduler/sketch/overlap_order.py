@@ -3,7 +3,9 @@
 `check` takes nvdisasm's listing of a cubin for sm_90 and says, kernel by kernel, what is wrong with it:
   - a global load, store or copy that may come before the wait (ACQBULK) and is not certainly of a constant parameter;
   - a way through the kernel on which a thread ends without having waited: the next kernel counts on the wait for all before;
-  - a load through the read-only path (.CONSTANT), anywhere, that is not certainly of a constant parameter.
+  - a load through the read-only path (.CONSTANT), anywhere, that is not certainly of a constant parameter;
+  - a load of another block's shared memory, or in a kernel with such loads a store of a result, that may come behind the kernel's last
+    arrival at the barrier of its cluster: the other block may have ended, and the arrival waits for no load but by what is stored.
 
 Which parameter an address comes from is followed through the registers along the control flow graph: each register has the set of
 parameters that its value may have been computed from, the union over all ways that lead there. What is not understood (an
@@ -258,6 +260,31 @@ def before_wait(kernel):
     return reached, problems
 
 
+def reachable(kernel, start):
+    """The instructions that may run behind that one."""
+    reached, work = set(), list(kernel.next_of(start) or [])
+    while work:
+        i = work.pop()
+        if i not in reached:
+            reached.add(i)
+            work += kernel.next_of(i) or []
+    return reached
+
+
+def reads_other_blocks(kernel):
+    """Whether it has a cluster, and loads that are neither of global nor of the block's own memory."""
+    roots = {instruction.root for instruction in kernel.code}
+    return "UCGABAR_ARV" in roots and "LD" in roots
+
+
+def behind_cluster_end(kernel):
+    """What must not come behind the last arrival at the cluster's barrier."""
+    if not reads_other_blocks(kernel):
+        return []
+    last = max(i for i, instruction in enumerate(kernel.code) if instruction.root == "UCGABAR_ARV")
+    return [(i, "comes behind the end of the cluster") for i in reachable(kernel, last) if kernel.code[i].root in ("LD", "STG", "ST")]
+
+
 def letters_of_words(kernel, parameters):
     """A letter for each 8 bytes of the parameters."""
     pointers, _, maps = parameters.partition("+")
@@ -274,6 +301,7 @@ def check_kernel(kernel, parameters):
         return ["%s: the listing has no place for %d parameters" % (kernel.name, len(parameters))]
     constants = sum(1 << i for i, letter in enumerate(parameters) if letter == "c")
     early, problems = before_wait(kernel)
+    problems += behind_cluster_end(kernel)
     origins = Origins(kernel)
     for i, instruction in enumerate(kernel.code):
         read_only = instruction.is_global and ".CONSTANT" in instruction.opcode

@@ -48,7 +48,8 @@ def nvdisasm():
 
 
 def look_at(arguments):
-    """Of one shard: (kind, description, problems, problems without the wait, accesses before it) for each kernel; None without NVRTC."""
+    """Of one shard, for each kernel: (kind, description, problems, problems without the wait, accesses before it, whether it reads other
+    blocks' memory); None without NVRTC."""
     tool, shard = arguments
     results = []
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +65,7 @@ def look_at(arguments):
                 problems = overlap_order.check_kernel(code, parameters)
                 ahead = overlap_order.accesses_before_wait(code)
                 without = overlap_order.check_kernel(code.without_wait(), parameters)
-                results.append((kind, description, problems, without, ahead))
+                results.append((kind, description, problems, without, ahead, overlap_order.reads_other_blocks(code)))
         if kernels.returncode == NO_NVRTC:
             return None
         if kernels.returncode != 0:
@@ -142,6 +143,16 @@ class ListingTest(unittest.TestCase):
         self.assertEqual(problems(*copy("0xb0"), "ACQBULK", "EXIT"), ["uses parameter %s before the wait" % 22])
         self.assertEqual(problems(window, "UTMALDG.2D [UR8], [UR12]", "ACQBULK", "EXIT"), ["uses what is no parameter before the wait"])
 
+    def test_nothing_of_other_blocks_is_read_behind_the_end_of_the_cluster(self):
+        meet, load, store = ("UCGABAR_ARV", "UCGABAR_WAIT"), "LD.E.128 R8, desc[UR4][R2.64]", "STG.E desc[UR4][R6.64], R8"
+        head = self.LOADS + ("ACQBULK",) + meet
+        late = "comes behind the end of the cluster"
+        self.assertEqual(self.problems(*head, load, store, *meet, "EXIT"), [])
+        self.assertEqual(self.problems(*head, load, *meet, store, "EXIT"), [late])
+        self.assertEqual(self.problems(*head, "@P0 BRA `(.L_x_1)", load, ".L_x_1:", *meet, load, store, "EXIT"), [late, late])
+        # What was read of no other block may be stored at any time.
+        self.assertEqual(self.problems(*head, *meet, store, "EXIT"), [])
+
     def test_what_does_not_fit_is_refused(self):
         self.assertEqual(self.problems("ACQBULK", "EXIT", parameters="vc"), ["the listing has no place for 2 parameters"])
         self.assertEqual(overlap_order.check(HEAD, "other", "v"), ["the listing has no kernel other"])
@@ -157,7 +168,7 @@ class MachineCodeTest(unittest.TestCase):
             os._exit(SKIPPED)
         kernels = [kernel for shard in shards for kernel in shard]
         right, wrong = [k for k in kernels if k[0] == "new"], [k for k in kernels if k[0] == "old"]
-        for _, description, problems, without, _ in right:
+        for _, description, problems, without, _, _ in right:
             self.assertEqual(problems, [], description)
             self.assertNotEqual(without, [], "without its wait, " + description)
         self.assertGreater(len(right), 100)
@@ -170,6 +181,7 @@ class MachineCodeTest(unittest.TestCase):
         self.assertGreater(len(early), 5)
         self.assertTrue([k for k in found if k[1].startswith("efficientnet-b0/")], "the kernel that computed wrong numbers in a network")
         ahead = sum(k[4] > 0 for k in right)
+        self.assertGreater(sum(k[5] for k in right), 0, "no kernel reads the memory of other blocks of its cluster")
         self.assertGreater(ahead, 0, "no kernel fetches constants before it waits")
         print("%d kernels, %d fetch constants before they wait; %d made wrong, %d of these found, %d read inputs before they wait" %
               (len(right), ahead, len(wrong), len(found), len(early)))
