@@ -168,7 +168,7 @@ absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(arguments.network, arguments.options));
   ASSIGN_OR_RETURN(
       const FusionChoices fusion,
-      FindFusionChoices(network, {.factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));
+      FindFusionChoices(network, {.find_factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));
   const Partition& partition = fusion.partition;  // with the tasks of alternatives
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });

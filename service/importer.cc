@@ -239,7 +239,7 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   for (const std::string& warning : warnings) reply.add_warnings(warning);
   ASSIGN_OR_RETURN(
       const FusionChoices fusion,
-      FindFusionChoices(network, {job.whole_recurrence_bytes(), job.one_query_apart(), job.factor_bounds()}));
+      FindFusionChoices(network, {job.whole_recurrence_bytes(), job.one_query_apart(), job.find_factor_bounds()}));
   ToProto(fusion, *reply.mutable_fusion());
   if (!job.with_network()) return absl::OkStatus();
   const char* folder = std::getenv("TMPDIR");

@@ -56,7 +56,7 @@ FusionPreferences PreferredFusion(const Target& target) {
   FusionPreferences preferences{.one_query_apart = target.is_gpu()};
   if (target.kind != TargetKind::kCuda) return preferences;
   const DeviceFacts facts = DefaultFacts(target);
-  preferences.factor_bounds =
+  preferences.find_factor_bounds =
       !target.strict_fp32 && CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
   if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
   return preferences;

@@ -69,7 +69,7 @@ class ChoicePointFinder {
     if (preferences.one_query_apart)
       for (int n : AttentionsOfOneQuery()) fusion_.default_modes[n] = FusionMode::kApart;
     fusion_.default_modes = DefaultFusion(facts_, std::move(fusion_.default_modes));
-    if (preferences.factor_bounds) fusion_.factor_bounds = FindFactorBounds(network_);
+    if (preferences.find_factor_bounds) fusion_.factor_bounds = FindFactorBounds(network_);
     ASSIGN_OR_RETURN(fusion_.partition, PartitionByModes(facts_, fusion_.default_modes, fusion_.factor_bounds));
     default_.emplace(facts_, fusion_.default_modes);
     FindRegions();

@@ -56,7 +56,7 @@ struct FusionPreferences {
   // The attention of one query to kOneQueryKeys keys or more is two kernels, which spread the keys over all blocks.
   bool one_query_apart = false;
   // Tasks of products have the ranges of their factors, so that their rewrites may rely on them (factor_bounds.h).
-  bool factor_bounds = false;
+  bool find_factor_bounds = false;
 };
 inline constexpr int64_t kOneQueryKeys = 256;
 

@@ -239,7 +239,7 @@ TEST(FactorBounds, OfConvolutions) {
 
 TEST(FactorBounds, AreOfProductsOfMatricesAlone) {
   const auto bounded = [](const Network& network) {
-    const FusionChoices fusion = FindFusionChoices(network, {.factor_bounds = true}).value();
+    const FusionChoices fusion = FindFusionChoices(network, {.find_factor_bounds = true}).value();
     int tasks = 0;
     for (const Task& task : fusion.partition.tasks) tasks += !task.unbounded_key.empty();
     return tasks;
@@ -273,7 +273,7 @@ TEST(FactorBounds, AreInTheTasksThatAreAskedToHaveThem) {
   const int x = b.In({12, 16});
   const Network network = Optimize(b.Out({EncoderLayer(b, x, 12, 16, 2)}), ModelOptions()).value();
   const FusionChoices plain = FindFusionChoices(network).value();
-  const FusionChoices fusion = FindFusionChoices(network, {.factor_bounds = true}).value();
+  const FusionChoices fusion = FindFusionChoices(network, {.find_factor_bounds = true}).value();
   EXPECT_TRUE(plain.factor_bounds.empty());
   ASSERT_EQ(fusion.partition.tasks.size(), plain.partition.tasks.size());
   int bounded = 0;

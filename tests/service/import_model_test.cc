@@ -62,10 +62,10 @@ TEST(ImportModel, BoundsOfFactorsComeWithTheTasks) {
   ModelOptions options;
   options.extra = {{"layers", "1"}, {"seq", "16"}};
   ImportRequest request{"bert-base", options, {}, /*with_network=*/true, nullptr};
-  request.fusion.factor_bounds = true;
+  request.fusion.find_factor_bounds = true;
   const auto imported = ImportModel(request);
   ASSERT_TRUE(imported.ok()) << imported.status();
-  const FusionChoices fusion = FindFusionChoices(imported->network, {.factor_bounds = true}).value();
+  const FusionChoices fusion = FindFusionChoices(imported->network, {.find_factor_bounds = true}).value();
   EXPECT_FALSE(fusion.factor_bounds.empty());
   EXPECT_EQ(imported->fusion.factor_bounds, fusion.factor_bounds);
   ASSERT_EQ(imported->fusion.partition.tasks.size(), fusion.partition.tasks.size());

@@ -10,7 +10,9 @@ namespace diapason {
 namespace {
 
 TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
-  const auto bounds = [](const char* target) { return PreferredFusion(Target::Parse(target).value()).factor_bounds; };
+  const auto bounds = [](const char* target) {
+    return PreferredFusion(Target::Parse(target).value()).find_factor_bounds;
+  };
   EXPECT_TRUE(bounds("cuda -arch=sm_90"));
   EXPECT_TRUE(bounds("cuda -arch=sm_80"));
   EXPECT_TRUE(bounds("cuda -arch=sm_120 -caches=warm"));
