@@ -11,6 +11,7 @@
 #include "api/record.h"
 #include "api/version.h"
 #include "base/check.h"
+#include "base/replace_file.h"
 #include "db/copy.h"
 #include "db/history.h"
 #include "db/integrity.h"
@@ -48,6 +49,17 @@ absl::StatusOr<ExportedRecords> ExportHistory(const std::string& path, const His
   how.names = names_of;
   ASSIGN_OR_RETURN(ExportReport report, ExportJson(*history, out, how));
   return ExportedRecords{report.records, std::move(report.damaged)};
+}
+
+absl::StatusOr<ExportedRecords> ExportHistoryToFile(const std::string& path, const HistoryExport& options,
+                                                    const std::string& file) {
+  RETURN_IF_ERROR(CheckReplaceable(file, "export of a history", {"{\"format\":", "{\"schema_version\":"}));
+  absl::StatusOr<ExportedRecords> exported;
+  RETURN_IF_ERROR(ReplaceFile(file, [&](std::ostream& out) {
+    exported = ExportHistory(path, options, out);
+    return exported.status();
+  }));
+  return exported;
 }
 
 absl::StatusOr<ImportedRecords> ImportHistory(const std::string& path, std::istream& in, const std::string& name,

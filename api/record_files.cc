@@ -18,6 +18,7 @@
 #include "api/record.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "base/replace_file.h"
 #include "compiler/lower/lower.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/serialize.h"
@@ -166,15 +167,10 @@ absl::Status WriteKept(const KeptRecords& kept, const std::string& path) {
     };
     return place(a->record) < place(b->record);
   });
-  const std::string unfinished = path + ".new";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  for (const Kept* one : sorted) file << one->line << "\n";
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(unfinished, path, error);
-  if (file && !error) return absl::OkStatus();
-  std::filesystem::remove(unfinished, error);
-  return absl::PermissionDeniedError(absl::StrCat(path, " cannot be written; name another file with --out"));
+  return ReplaceFile(path, [&](std::ostream& out) {
+    for (const Kept* one : sorted) out << one->line << "\n";
+    return absl::OkStatus();
+  });
 }
 
 // The history's best verified records, by way of a copy that has no others.

@@ -122,20 +122,11 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   options.records = {flags.target, flags.workload, "", flags.model};
   options.skip_damaged = flags.skip_damaged;
   options.with_host = flags.with_host;
-  std::ofstream file;
-  if (!flags.out.empty()) {
-    file.open(flags.out, std::ios::binary | std::ios::trunc);
-    if (!file)
-      return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
-  }
-  std::ostream& to = flags.out.empty() ? session.out : file;
-  const absl::StatusOr<api::ExportedRecords> report = api::ExportHistory(flags.history, options, to);
+  const absl::StatusOr<api::ExportedRecords> report = flags.out.empty()
+                                                          ? api::ExportHistory(flags.history, options, session.out)
+                                                          : api::ExportHistoryToFile(flags.history, options, flags.out);
   if (flags.out.empty() && !session.out) return absl::OkStatus();  // RunCli says so, unless it is a pipe without reader
   RETURN_IF_ERROR(report.status());
-  to.flush();
-  if (!to)
-    return absl::ResourceExhaustedError(
-        absl::StrCat(flags.out, " could not be written to its end; free some space or name another file with --out"));
   for (const std::string& damaged : report->damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {

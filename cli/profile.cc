@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "base/replace_file.h"
 #include "cli/command.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -115,11 +115,11 @@ Json TraceOf(const api::PackageProfile& profile) {
 }
 
 absl::Status WriteTrace(const std::string& path, const api::PackageProfile& profile) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << JsonText(TraceOf(profile), {.indent = 1}) << "\n";
-  if (file.flush()) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("the trace cannot be written to ", path, "; give --trace a file in a folder where you may write"));
+  RETURN_IF_ERROR(CheckReplaceable(path, "trace of this program", {"{\n \"displayTimeUnit\"", "{\n \"traceEvents\""}));
+  return ReplaceFile(path, [&](std::ostream& out) {
+    out << JsonText(TraceOf(profile), {.indent = 1}) << "\n";
+    return absl::OkStatus();
+  });
 }
 
 std::string ShareText(double share) { return absl::StrFormat("%.1f%%", share * 100); }

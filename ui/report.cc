@@ -1,18 +1,15 @@
 #include "ui/report.h"
 
 #include <openssl/sha.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
+#include <ostream>
 #include <string_view>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "base/replace_file.h"
 #include "ui/assets.h"
 
 namespace diapason {
@@ -26,16 +23,6 @@ std::string Hash(std::string_view text) {
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
   return absl::StrCat("'sha256-",
                       absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(digest), sizeof digest)), "'");
-}
-
-absl::Status CheckReplaceable(const std::string& path) {
-  if (access(path.c_str(), F_OK) != 0) return absl::OkStatus();
-  std::ifstream file(path, std::ios::binary);
-  std::string begins(sizeof kMark - 1, '\0');
-  file.read(begins.data(), static_cast<std::streamsize>(begins.size()));
-  if (file && begins == kMark) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("'", path, "' is there already and is no report of this program; name another file"));
 }
 
 }  // namespace
@@ -72,17 +59,11 @@ std::string ReportHtml(const Json& data) {
 }
 
 absl::Status WriteReport(const std::string& path, const std::string& html) {
-  RETURN_IF_ERROR(CheckReplaceable(path));
-  const std::string part = absl::StrCat(path, ".", getpid(), ".part");
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << html;
-  file.close();
-  if (file && std::rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const std::string reason = std::strerror(errno);
-  std::remove(part.c_str());
-  return absl::UnavailableError(absl::StrCat("cannot write '", path, "' (", reason,
-                                             "); name a file in a folder that "
-                                             "exists, with room, that you may write to"));
+  RETURN_IF_ERROR(CheckReplaceable(path, "report of this program", {kMark}));
+  return ReplaceFile(path, [&](std::ostream& out) {
+    out << html;
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace diapason

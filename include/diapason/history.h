@@ -130,6 +130,10 @@ struct ExportedRecords {
 // InvalidArgument: unknown format, or a target that does not parse; DataLoss: damaged, without skip_damaged;
 // ResourceExhausted: `out` takes no more. What was written until then stays.
 absl::StatusOr<ExportedRecords> ExportHistory(const std::string& path, const HistoryExport& options, std::ostream& out);
+// The same to a file, which appears when it is whole. An earlier export there is replaced, and kept if there is an
+// error. AlreadyExists: another file is there, such as a history; Unavailable: the file cannot be written.
+absl::StatusOr<ExportedRecords> ExportHistoryToFile(const std::string& path, const HistoryExport& options,
+                                                    const std::string& file);
 
 struct ImportedRecords {
   int64_t lines = 0, added = 0;

@@ -252,14 +252,7 @@ nb::dict CheckHistory(const std::string& path) {
 }
 
 nb::dict ExportHistory(const std::string& path, const std::string& file, const api::HistoryExport& options) {
-  const api::ExportedRecords done = Call([&]() -> absl::StatusOr<api::ExportedRecords> {
-    std::ofstream out(file, std::ios::binary | std::ios::trunc);
-    if (!out) return absl::PermissionDeniedError(file + " cannot be written; name another file");
-    absl::StatusOr<api::ExportedRecords> exported = api::ExportHistory(path, options, out);
-    out.close();
-    if (exported.ok() && !out) return absl::ResourceExhaustedError(file + " could not be written to its end");
-    return exported;
-  });
+  const api::ExportedRecords done = Call([&] { return api::ExportHistoryToFile(path, options, file); });
   return Dict("record_count", done.record_count, "damaged", done.damaged);
 }
 

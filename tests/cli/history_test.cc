@@ -1,6 +1,8 @@
 #include "db/history.h"
 
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/step.h"
@@ -40,6 +42,16 @@ TuningRecord Record(int64_t n, int64_t trial, double seconds) {
     record.outcome = MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "no"};
   }
   return record;
+}
+
+void Damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(0, std::ios::end);
+  const auto size = static_cast<int64_t>(file.tellp());
+  for (int64_t at = 4096 + 100; at < size; at += 512) {
+    file.seekp(at);
+    file.write("damage", 6);
+  }
 }
 
 class HistoryCommands : public CliTest {
@@ -144,8 +156,36 @@ TEST_F(HistoryCommands, ExportAndImportByFile) {
   ExpectError(
       Cli({"history", "import", Path("copy.db"), Path("")}),
       "'" + Path("") + "' cannot be read to its end: it is a folder, or its disk has an error; name a file of records");
-  ExpectError(Cli({"history", "export", Path("h.db"), "--out", Path("no/such/file")}),
-              Path("no/such/file") + " cannot be written; name another file with --out");
+  ExpectError(
+      Cli({"history", "export", Path("h.db"), "--out", Path("no/such/file")}),
+      "cannot write '" + Path("no/such/file") +
+          "' (No such file or directory); name a file in a folder that exists, with room, that you may write to");
+}
+
+TEST_F(HistoryCommands, ExportDestroysNothing) {
+  const std::string kept = Cli({"history", "export", Path("h.db")}).out;
+  const auto other = [&](const std::string& file) {
+    return "'" + file + "' is there already and is no export of a history; name another file";
+  };
+  for (const std::vector<std::string>& format : std::vector<std::vector<std::string>>{{}, {"--format", "t4"}}) {
+    std::vector<std::string> command{"history", "export", Path("h.db"), "--out", Path("h.db")};
+    command.insert(command.end(), format.begin(), format.end());
+    ExpectError(Cli(command), other(Path("h.db")));
+  }
+  EXPECT_EQ(Cli({"history", "export", Path("h.db")}).out, kept);
+  // A backup is replaced by one that is whole, and by nothing else.
+  ASSERT_EQ(Cli({"history", "export", Path("h.db"), "--out", Path("backup.jsonl")}).code, 0);
+  ASSERT_EQ(Cli({"history", "export", Path("h.db"), "--out", Path("backup.jsonl")}).code, 0);
+  EXPECT_NE(Cli({"history", "export", Path("none.db"), "--out", Path("backup.jsonl")}).code, 0);
+  std::filesystem::copy_file(Path("h.db"), Path("damaged.db"));
+  Damage(Path("damaged.db"));
+  EXPECT_NE(Cli({"history", "export", Path("damaged.db"), "--out", Path("backup.jsonl")}).code, 0);
+  std::stringstream backup;
+  backup << std::ifstream(Path("backup.jsonl")).rdbuf();
+  EXPECT_EQ(backup.str(), kept);
+  // Nothing stays beside it.
+  for (const auto& entry : std::filesystem::directory_iterator(Path("")))
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
 }
 
 TEST_F(HistoryCommands, PruneKeepsTheBestOfEachWorkload) {
@@ -190,14 +230,7 @@ TEST_F(HistoryCommands, ErrorsNameTheFileAndTheMend) {
 }
 
 TEST_F(HistoryCommands, CheckReportsDamage) {
-  std::fstream file(Path("h.db"), std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(0, std::ios::end);
-  const auto size = static_cast<int64_t>(file.tellp());
-  for (int64_t at = 4096 + 100; at < size; at += 512) {
-    file.seekp(at);
-    file.write("damage", 6);
-  }
-  file.close();
+  Damage(Path("h.db"));
   std::filesystem::remove(Path("h.db-wal"));
   const CliResult result = Cli({"history", "check", Path("h.db"), "--json"});
   EXPECT_EQ(result.code, 1);

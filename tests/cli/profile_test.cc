@@ -79,9 +79,16 @@ TEST_F(ProfileCommand, WritesATraceWhoseKernelsFollowEachOther) {
   EXPECT_EQ(kernels, result.json()["plans"][0]["kernels"].size());
   ASSERT_GT(kernels, 0u);
 
-  ExpectError(Profile({"--trace", Path("none/trace.json")}),
-              "the trace cannot be written to " + Path("none/trace.json") +
-                  "; give --trace a file in a folder where you may write");
+  ExpectError(
+      Profile({"--trace", Path("none/trace.json")}),
+      "cannot write '" + Path("none/trace.json") +
+          "' (No such file or directory); name a file in a folder that exists, with room, that you may write to");
+  // An earlier trace is replaced, another file is not.
+  EXPECT_EQ(Profile({"--trace", Path("trace.json")}).code, 0);
+  EXPECT_EQ(Profile({"--trace", Path("trace.json")}).code, 0);
+  std::ofstream(Path("other.json")) << "{\"a\": 1}";
+  ExpectError(Profile({"--trace", Path("other.json")}),
+              "'" + Path("other.json") + "' is there already and is no trace of this program; name another file");
 }
 
 TEST_F(ProfileCommand, ShowsEachPlanOrTheOneThatIsAskedFor) {
