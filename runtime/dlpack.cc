@@ -1,5 +1,6 @@
 #include "runtime/dlpack.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -45,10 +46,10 @@ DLDataType TypeOf(DType dtype) {
 bool IsHost(const DLDevice& device) { return device.device_type == kHost || device.device_type == kCudaHost; }
 
 bool IsDense(const DLTensor& tensor) {
-  if (tensor.strides == nullptr) return true;
+  // Of no elements, strides say nothing.
+  if (tensor.strides == nullptr || std::count(tensor.shape, tensor.shape + tensor.ndim, 0) > 0) return true;
   int64_t dense = 1;
   for (int d = tensor.ndim; d-- > 0;) {
-    if (tensor.shape[d] == 0) return true;
     if (tensor.shape[d] != 1 && tensor.strides[d] != dense) return false;
     dense *= tensor.shape[d];
   }

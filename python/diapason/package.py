@@ -115,6 +115,9 @@ class Package:
         Raises:
             As :meth:`__call__`.
         """
+        _check_listed(inputs, "inputs")
+        if outputs is not None:
+            _check_listed(outputs, "outputs")
         given = [_plain(array, port, "input") for array, port in _paired(inputs, self._inputs)]
         into = None if outputs is None else [_plain(array, port, "output") for array, port in _paired(outputs, self._outputs)]
         example = inputs[0] if inputs else None
@@ -200,6 +203,11 @@ def _invalid(text: str) -> Exception:
     return _make("INVALID_ARGUMENT", text)
 
 
+def _check_listed(arrays: Any, what: str) -> None:
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"{what} is a {type(arrays).__name__}: give a list of arrays, in the order of the package's {what}")
+
+
 def _paired(arrays: Sequence[Any], ports: tuple[Port, ...]) -> list[tuple[Any, Port | None]]:
     """Arrays beyond the last port have none; the library says that there are too many."""
     return [(array, ports[i] if i < len(ports) else None) for i, array in enumerate(arrays)]
@@ -237,6 +245,13 @@ def _plain(array: Any, port: Port | None, kind: str) -> Any:
         return array.detach()  # PyTorch exports no tensors that are part of a graph of gradients.
     if not _is_numpy(array):
         return array
+    name = f"{kind} {port.name!r}" if port is not None else kind
+    if not array.dtype.isnative:
+        raise _invalid(f"{name} has elements in the other byte order ({array.dtype.str}): give array.astype(array.dtype.newbyteorder('='))")
+    if array.dtype.kind not in "biufV":
+        raise _invalid(f"{name} has elements of type {array.dtype.name}, which no package has: give an array of numbers")
+    if kind == "output" and not array.flags.writeable:
+        raise _invalid(f"{name} is read-only: give a writable array")
     if array.dtype.name == "bfloat16" and (kind == "input" or array.flags.writeable):  # of ml_dtypes, which NumPy does not export
         return _runtime.bfloat16_of_bits(array.view("uint16"))
     if port is not None and port.dtype == "bfloat16" and array.dtype.name != "bfloat16":

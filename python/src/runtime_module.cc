@@ -189,7 +189,8 @@ class Package {
     std::vector<DLManagedTensorVersioned> in_views, out_views;
     for (const auto& array : in) in_views.push_back(View(array));
     for (const auto& array : out) out_views.push_back(View(array));
-    std::vector<DLManagedTensorVersioned*> given, results(outputs_.size(), nullptr);
+    // As many as were given: the library says whether these are all.
+    std::vector<DLManagedTensorVersioned*> given, results(outputs.has_value() ? out.size() : outputs_.size(), nullptr);
     for (auto& view : in_views) given.push_back(&view);
     for (size_t i = 0; i < out_views.size(); ++i) results[i] = &out_views[i];
     const Queue queue{in.empty() ? package_->device_type() != DIAPASON_CUDA : IsHost(in[0]), stream};

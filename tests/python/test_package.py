@@ -88,7 +88,7 @@ def test_bfloat16_is_that_of_ml_dtypes(bfloat16):
     assert returned is out
     np.testing.assert_array_equal(out.astype(np.float64), want)
     out.flags.writeable = False
-    with pytest.raises(TypeError, match="^output 'y' is a ndarray, which is no writable array: "):
+    with pytest.raises(dp.InvalidArgumentError, match="^output 'y' is read-only: give a writable array$"):
         package.run([x], outputs=[out])
 
 
@@ -174,8 +174,36 @@ def test_an_output_that_may_not_be_written_is_an_error(gemm, matrices):
     out.flags.writeable = False
     package = dp.load(gemm)
     name = package.outputs[0].name
-    with pytest.raises(TypeError, match=f"^output '{name}' is a ndarray, which is no writable array: "):
+    with pytest.raises(dp.InvalidArgumentError, match=f"^output '{name}' is read-only: give a writable array$"):
         package.run([a, b], outputs=[out])
+
+
+def test_as_many_outputs_as_the_package_has(gemm, matrices):
+    """Others would be written behind the end of a list, or made and lost."""
+    package = dp.load(gemm)
+    for count in (0, 2, 8, 64):
+        outputs = [np.zeros((16, 12), np.float32) for _ in range(count)]
+        with pytest.raises(dp.InvalidArgumentError, match=f"^2 inputs and {count} outputs were given, and the package has 2 and 1: give all of them in order$"):
+            package.run(list(matrices), outputs=outputs)
+
+
+def test_what_is_no_array_of_numbers_is_named(gemm, matrices):
+    a, b = matrices
+    package = dp.load(gemm)
+    first = package.inputs[0].name
+    for wrong, sentence in (
+        (a.astype(">f4"), f"input '{first}' has elements in the other byte order"),
+        (a.astype(object), f"input '{first}' has elements of type object, which no package has"),
+        (a.astype(str), f"input '{first}' has elements of type str"),
+        (np.zeros((0, 32), np.float32), f"input '{first}' is float32 0x32; the package wants"),
+    ):
+        with pytest.raises(dp.InvalidArgumentError, match=sentence):
+            package(wrong, b)
+    for listed in (a, {first: a}, None):
+        with pytest.raises(TypeError, match=f"^inputs is a {type(listed).__name__}: give a list of arrays"):
+            package.run(listed)
+    with pytest.raises(TypeError, match="^outputs is a ndarray: give a list of arrays"):
+        package.run([a, b], outputs=np.zeros((16, 12), np.float32))
 
 
 def test_a_package_may_be_one_file(tmp_path):
