@@ -27,6 +27,12 @@ struct OpsetCase {
 
 Array Floats(Ints shape, const std::vector<float>& values) { return Array::FromFloats(std::move(shape), values); }
 
+Array Sizes(int64_t of_one_axis) {
+  Array sizes(DType::kInt64, {1});
+  sizes.set_int(0, of_one_axis);
+  return sizes;
+}
+
 std::vector<OpsetCase> OpsetCases() {
   return {
       {"ClipAttributes", "Clip", {7, 10}, {4}, {{"min", 2.f}, {"max", 3.f}}, {}, Floats({4}, {2, 2, 3, 3})},
@@ -119,6 +125,29 @@ std::vector<OpsetCase> OpsetCases() {
        {{"mode", "nearest"}},
        {Floats({2}, {1, 1.2f})},
        Floats({1, 12}, {1, 1, 2, 3, 4, 5, 6, 6, 7, 8, 9, 10})},
+      // Of opset 10: where an axis shrinks, the nearest element is the next one.
+      {"ResizeDownOfOpset10",
+       "Resize",
+       {10},
+       {1, 4},
+       {{"mode", "nearest"}},
+       {Floats({2}, {1, 0.6f})},
+       Floats({1, 2}, {1, 3})},
+      // Sizes give exact scales, and so ties between two elements: element 9 of 19 lies at 6.5 of 14.
+      {"ResizeToSizesRoundsTiesDown",
+       "Resize",
+       {11, 19},
+       {14},
+       {{"mode", "nearest"}},
+       {Floats({0}, {}), Floats({0}, {}), Sizes(19)},
+       Floats({19}, {1, 2, 2, 3, 4, 5, 5, 6, 7, 7, 8, 9, 10, 10, 11, 12, 13, 13, 14})},
+      {"ResizeToSizesRoundsTiesUp",
+       "Resize",
+       {11, 19},
+       {7},
+       {{"mode", "nearest"}, {"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "round_prefer_ceil"}},
+       {Floats({0}, {}), Floats({0}, {}), Sizes(2)},
+       Floats({2}, {1, 5})},
       {"ResizeSmoothed",
        "Resize",
        {18, 19},

@@ -17,12 +17,14 @@ struct Settings {
   std::string mode, coordinates, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool exclude_outside = false, antialias = false;
+  bool ceil_down = false;  // of opset 10: where an axis shrinks, the nearest element is the next one
 };
 
 // How one axis is resampled.
 struct AxisPlan {
   int64_t input = 1, output = 1;
   double scale = 1, roi_start = 0, roi_end = 1;
+  bool exact = false;  // the scale is output / input
 };
 
 template <typename Real>
@@ -57,6 +59,40 @@ int64_t Nearest(double x, const std::string& mode) {
   return static_cast<int64_t>(std::ceil(x - 0.5));  // round_prefer_floor
 }
 
+struct Fraction {
+  int64_t above, below;
+};
+
+// SourceOf, where the scale is exact.
+Fraction FractionOf(const AxisPlan& a, const Settings& s, int64_t at) {
+  if (s.coordinates == "asymmetric") return {at * a.input, a.output};
+  if (s.coordinates == "align_corners") return {at * (a.input - 1), std::max<int64_t>(1, a.output - 1)};
+  if (s.coordinates == "tf_half_pixel_for_nn") return {(2 * at + 1) * a.input, 2 * a.output};
+  if (s.coordinates == "pytorch_half_pixel" && a.output == 1) return {0, 1};
+  return {(2 * at + 1) * a.input - a.output, 2 * a.output};
+}
+
+// Where others decide between two elements as close as each other, or between corners, by more than float32: there the
+// fraction counts, if it is known.
+bool IsDecidedExactly(const AxisPlan& a, const Settings& s) {
+  const bool rounds = s.nearest.rfind("round", 0) == 0;
+  return a.exact && s.coordinates != "tf_crop_and_resize" && (rounds || s.coordinates == "align_corners");
+}
+
+int64_t FloorOfQuotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && a < 0); }  // b > 0
+
+int64_t NearestOf(const Fraction& x, const std::string& mode) {
+  if (mode == "floor") return FloorOfQuotient(x.above, x.below);
+  if (mode == "ceil") return -FloorOfQuotient(-x.above, x.below);
+  if (mode == "round_prefer_ceil") return FloorOfQuotient(2 * x.above + x.below, 2 * x.below);
+  return -FloorOfQuotient(x.below - 2 * x.above, 2 * x.below);  // round_prefer_floor
+}
+
+int64_t NearestAt(const AxisPlan& a, const Settings& s, int64_t at, double x) {
+  if (s.ceil_down) return Nearest(x, a.scale < 1 ? "ceil" : "floor");
+  return IsDecidedExactly(a, s) ? NearestOf(FractionOf(a, s, at), s.nearest) : Nearest(x, s.nearest);
+}
+
 double Triangle(double x) { return std::max(0.0, 1 - std::fabs(x)); }
 
 // Keys' cubic convolution.
@@ -82,7 +118,7 @@ Taps TapsOf(const AxisPlan& a, const Settings& s) {
     double x = PlaceOf(a, s, at);
     taps.outside[at] = s.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.input - 1));
     if (s.mode == "nearest") {
-      taps.position[0][at] = std::clamp<int64_t>(Nearest(x, s.nearest), 0, a.input - 1);
+      taps.position[0][at] = std::clamp<int64_t>(NearestAt(a, s, at, x), 0, a.input - 1);
       continue;
     }
     int64_t first = static_cast<int64_t>(std::floor(x)) - static_cast<int64_t>(std::ceil(radius)) + 1;
@@ -179,6 +215,7 @@ absl::StatusOr<std::vector<AxisPlan>> PlansOf(const Request& r, const std::vecto
       return absl::InvalidArgumentError(absl::StrCat("an axis of ", plan.input, " would become one of ", out));
     }
     plan.output = static_cast<int64_t>(out);
+    plan.exact = !r.sizes.empty() && policy_scale == 0;
   }
   return plans;
 }
@@ -230,7 +267,8 @@ absl::Status ImportResize(NodeImporter& node) {
              node.Float("cubic_coeff_a", -0.75),
              node.Float("extrapolation_value", 0),
              node.Int("exclude_outside", 0) != 0,
-             node.Int("antialias", 0) != 0};
+             node.Int("antialias", 0) != 0,
+             old};
   Request r;
   r.policy = node.String("keep_aspect_ratio_policy", "stretch");
   for (int64_t given : node.Ints("axes", {})) {
