@@ -139,8 +139,8 @@ absl::StatusOr<bool> Stress(const Flags& flags, const std::string& model, const 
   ASSIGN_OR_RETURN(const Loaded loaded, Load(flags, model, target, device));
   const NetworkCheckOptions inputs{flags.seed, flags.inputs};
   NetworkReferences references = InputsWithoutReferences(loaded.runner->manifest(), inputs);
+  std::unique_ptr<Device> cpu;  // of the references of opencl
   if (flags.reference) {
-    std::unique_ptr<Device> cpu;
     if (device.kind() == TargetKind::kOpenCl) {
       ASSIGN_OR_RETURN(cpu, OpenDevice(Target{}));
     }

@@ -33,11 +33,10 @@ absl::StatusOr<NetworkJudge::Verdict> LocalJudge::Judge(const std::vector<bool>&
   const Package package =
       Package::InMemory(network_.name, std::make_shared<const PackageContents>(std::move(contents)));
   if (references_ == nullptr) {
-    std::unique_ptr<Device> cpu;
-    if (device_.kind() == TargetKind::kOpenCl) {
-      ASSIGN_OR_RETURN(cpu, OpenDevice(Target{}));
+    if (device_.kind() == TargetKind::kOpenCl && cpu_ == nullptr) {
+      ASSIGN_OR_RETURN(cpu_, OpenDevice(Target{}));
     }
-    ASSIGN_OR_RETURN(NetworkReferences references, MakeReferences(package, cpu != nullptr ? *cpu : device_, {}));
+    ASSIGN_OR_RETURN(NetworkReferences references, MakeReferences(package, cpu_ != nullptr ? *cpu_ : device_, {}));
     references_ = std::make_unique<NetworkReferences>(std::move(references));
   }
   absl::StatusOr<std::unique_ptr<PackageRunner>> runner =

@@ -28,6 +28,7 @@ class LocalJudge : public NetworkJudge {
   Device& device_;
   AssemblyCompiler& compiler_;
   const Assembly* assembly_ = nullptr;
+  std::unique_ptr<Device> cpu_;                    // which the references of opencl are made on
   std::unique_ptr<NetworkReferences> references_;  // of the assembly; null: not made yet
 };
 

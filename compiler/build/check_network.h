@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,11 +36,14 @@ struct NetworkReferences {
   std::vector<uint64_t> seeds;
   std::vector<std::map<std::string, Array>> inputs;  // by seed
   std::vector<ExpectedOutputs> outputs;              // of the first seeds; of others the first run is taken for right
+  // Outputs of an input with tolerances as ReferenceNetwork::WidenTolerances makes them: a result that exceeds those
+  // above is held to them. Evaluates the network again. Null: there is none.
+  std::function<absl::StatusOr<ExpectedOutputs>(size_t input)> widened;
 };
 
 // Inputs alone.
 NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const NetworkCheckOptions& options);
-// By ReferenceNetwork; `device` and `reference_programs` are its own.
+// By ReferenceNetwork; `device` and `reference_programs` are its own. The device outlives what is returned.
 absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device,
                                                  const NetworkCheckOptions& options,
                                                  std::vector<Program> reference_programs = {});

@@ -28,6 +28,10 @@ struct CheckResult {
 // network is evaluated a second time with a random error added to every element of every task's result that is not 0,
 // as large as that task alone allows (at most 1e-4 of the element, 2^-9 in float16) and so larger than typical errors;
 // six times the largest change of the output is allowed (Monte Carlo arithmetic: Parker, Pierce and Eggert, 2000).
+//
+// Bounds can be too small as well, since they know magnitudes alone: the difference between numbers that are close to
+// each other (a normalization behind a large bias) has the errors of these numbers. A result that exceeds a bound is
+// held to a measured one before it is called wrong (WidenTolerances).
 struct ExpectedOutputs {
   std::vector<Array> values;
   std::vector<Tolerance> tolerances;
@@ -56,6 +60,10 @@ class ReferenceNetwork {
   ~ReferenceNetwork();
   // InvalidArgument names an input that is missing or of another type.
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
+  // Tolerances of outputs in which no elements may jump become the larger of a measured one and of a bound with the
+  // errors that numbers have before they cancel, where that is more, to kLargestBound at most. `expected`: what Run
+  // gave for the same inputs.
+  absl::Status WidenTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected);
 
  private:
   class Impl;

@@ -185,6 +185,38 @@ TEST_F(CheckNetworkTest, RowsThatAreZeroDoNotMakeTheCheckBlind) {
   EXPECT_EQ(expected.values[0].at(4 * 16), 0);
 }
 
+// A normalization behind a large bias has the bias's rounding errors, which are many times those of its own numbers.
+TEST_F(CheckNetworkTest, DifferencesOfLargeNumbersMayHaveTheirErrors) {
+  NetworkMaker m;
+  const int bias = m.n.AddConstant("b", Array::FromFloats({1}, {300}));
+  const int x = m.Op("add", {m.In("x", {16, 32}), bias});
+  const Network network = m.Out({m.Op("sub", {x, m.Op("reduce_mean", {x}, {{"axes", Shape{1}}})}, {}, "y")});
+  const Partition partition = PartitionNetwork(network).value();
+  const Package package = Package::InMemory(
+      "test", std::make_shared<const PackageContents>(
+                  AssemblePackage(ReferenceRequest(network, partition, TestTarget(TargetKind::kCpu))).value()));
+  const std::unique_ptr<Device> device = OpenDevice(TestTarget(TargetKind::kCpu)).value();
+  NetworkReferences references = MakeReferences(package, *device, {.seed = 5, .seeds = 2}).value();
+  // As another order of the sums may make it: a unit in the last place of 300.
+  const std::unique_ptr<PackageRunner> runner = PackageRunner::Load(package, device.get()).value();
+  const auto check = [&](double off) {
+    NetworkReferences moved = references;
+    for (ExpectedOutputs& outputs : moved.outputs) outputs.values[0].set(7, outputs.values[0].at(7) + off);
+    const auto widened = moved.widened;
+    if (widened != nullptr)
+      moved.widened = [widened, off](size_t input) {
+        absl::StatusOr<ExpectedOutputs> outputs = widened(input);
+        outputs->values[0].set(7, outputs->values[0].at(7) + off);
+        return outputs;
+      };
+    return CheckRepeatedly(*runner, moved).value();
+  };
+  EXPECT_TRUE(check(3e-5).ok) << check(3e-5).text;
+  EXPECT_FALSE(check(0.5).ok);
+  references.widened = nullptr;
+  EXPECT_FALSE(check(3e-5).ok);
+}
+
 TEST_F(CheckNetworkTest, BothPlansAreRunWhereThereAreTwo) {
   NetworkMaker m;
   const int x = m.In("x", {1, 8});
