@@ -186,6 +186,8 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
     auto passes = [](const absl::Status& s) { return IsTransient(s) || absl::IsCancelled(s); };
     if (absl::IsNotFound(status) && !used.empty())
       status = Reopen(used);
+    else if (absl::IsUnimplemented(status))
+      return NoTracker(address_);
     else if (!passes(status))
       return status;
     if (status.ok()) continue;

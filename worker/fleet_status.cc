@@ -69,6 +69,7 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
         },
         response);
     if (status.ok()) break;
+    if (absl::IsUnimplemented(status)) return NoTracker(tracker);
     if (!IsTransient(status)) return status;
     retry.NextAddress();
     const std::optional<std::chrono::milliseconds> wait = retry.Pause();

@@ -153,6 +153,7 @@ absl::Status WorkerAgent::Impl::Register() {
     explained_ = NoAnswer("tracker", options_.tracker, status, options_.credentials);
   }
   if (IsTransient(status)) status = explained_;
+  if (absl::IsUnimplemented(status)) status = NoTracker(options_.tracker);
   NoteRegistered(status);
   MutexLock lock(mutex_);
   last_status_ = status;

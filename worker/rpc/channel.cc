@@ -151,6 +151,11 @@ Peer::Peer(const std::string& addresses, const std::shared_ptr<const ClientCrede
   for (const std::string& address : SplitAddresses(addresses)) channels_.push_back(MakeChannel(address, credentials));
 }
 
+absl::Status NoTracker(const std::string& address) {
+  return absl::FailedPreconditionError("'" + address +
+                                       "' is no tracker: name the address that 'diapason tracker' listens on");
+}
+
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials) {
   std::string command = "'diapason " + (what == "service" ? "serve" : what) + "'";

@@ -165,6 +165,9 @@ class PeerRetry {
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
+// The error for a peer that answers, but not as a tracker (Unimplemented): a service without one, or another server.
+absl::Status NoTracker(const std::string& address);
+
 // Whether the network or the peer is at fault, so that the same call may succeed later.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
