@@ -86,6 +86,31 @@ std::string MapRow(const Kernel::TensorMap& map) {
                       list(box.box), ", ", list(box.first), ", ", list(box.last), ", ", list(box.steps), "},\n");
 }
 
+// Files of the project, and targets that every CMake project has: no library can have their names.
+bool IsTaken(const std::string& name) {
+  static const char* const kTaken[] = {"main",
+                                       "all",
+                                       "clean",
+                                       "help",
+                                       "install",
+                                       "test",
+                                       "package",
+                                       "package_source",
+                                       "edit_cache",
+                                       "rebuild_cache",
+                                       "list_install_components",
+                                       "depend",
+                                       "preinstall",
+                                       "default_target"};
+  return std::any_of(std::begin(kTaken), std::end(kTaken), [&](const char* taken) { return name == taken; });
+}
+
+// The name of a network, or with something behind it.
+std::string LibraryName(const std::string& network) {
+  std::string name = IdentifierOf(network);
+  return IsTaken(name) ? name + "_network" : name;
+}
+
 // Writes down the network: where each buffer lies, and what is launched with which.
 class Exporter {
  public:
@@ -93,7 +118,7 @@ class Exporter {
       : package_(package),
         plan_(package.manifest()),
         cuda_(plan_.target.kind == TargetKind::kCuda),
-        name_(options.name.empty() ? IdentifierOf(plan_.network) : options.name) {}
+        name_(options.name.empty() ? LibraryName(plan_.network) : options.name) {}
 
   absl::Status Prepare();
   absl::Status Write(PackageWriter& folder) const;
@@ -229,6 +254,9 @@ absl::Status Exporter::Prepare() {
   if (!IsIdentifier(name_))
     return absl::InvalidArgumentError(
         absl::StrCat("--name: '", name_, "' is no identifier of C: use letters, digits and _"));
+  if (IsTaken(name_))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--name: '", name_, "' is a name that the project or CMake has already; give another one"));
   if (plan_.target.kind == TargetKind::kOpenCl)
     return absl::InvalidArgumentError(absl::StrCat("package '", package_.dir(),
                                                    "' is for opencl, whose kernels only a driver compiles: kernels are "

@@ -196,6 +196,10 @@ TEST_F(ExportKernelsTest, WhatCannotBeExportedIsRefused) {
   ASSERT_EQ(Build(kCpu, "p.dpk").code, 0);
   ExpectError(Export("p.dpk", "e", {"--name", "2nd"}),
               "--name: '2nd' is no identifier of C: use letters, digits and _");
+  for (const char* taken : {"main", "all", "test"})
+    ExpectError(
+        Export("p.dpk", "e", {"--name", taken}),
+        std::string("--name: '") + taken + "' is a name that the project or CMake has already; give another one");
   ASSERT_EQ(Export("p.dpk", "e").code, 0);
   EXPECT_TRUE(std::filesystem::exists(Path("e/weights.bin")));
 }
