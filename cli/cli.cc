@@ -198,8 +198,8 @@ int RunCli(const std::vector<std::string>& typed, std::ostream& stdout_stream, s
   app.footer(kFooter);  // behind the commands, which would inherit it
   const absl::Status defaults = ApplyDefaults(app, args, environment);
   // With --json standard output has one document in any case.
-  const auto fail = [&](const std::string& message) {
-    if (WantsJson(args) && !watched.written()) WriteErrorDocument(out, OneLine(message));
+  const auto fail = [&](const std::string& message, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+    if (WantsJson(args) && !watched.written()) WriteErrorDocument(out, code, OneLine(message));
     out.flush();
     PrintError(err, message);
   };
@@ -229,7 +229,7 @@ int RunCli(const std::vector<std::string>& typed, std::ostream& stdout_stream, s
   Session session{out, err, environment, Joined(args)};
   const absl::Status status = chosen(session);
   if (status.ok()) return finish();
-  fail(std::string(status.message()));
+  fail(std::string(status.message()), status.code());
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }
 

@@ -40,7 +40,8 @@ absl::Status CollectSettings(const toml::table& table, const std::vector<std::st
       entry.value = absl::StrCat(number->get());
     } else {
       return Wrong(file.path, entry.line,
-                   absl::StrCat("the value of '", key, "' is neither text in quotes nor a number"));
+                   node.is_boolean() ? absl::StrCat("'", key, "' is a switch, and switches can only be typed")
+                                     : absl::StrCat("the value of '", key, "' is neither text in quotes nor a number"));
     }
     file.entries.push_back(std::move(entry));
   }

@@ -6,8 +6,8 @@ void WriteDocument(std::ostream& out, const DocumentSchema& schema, const Json& 
   out << DocumentText(schema, fields);
 }
 
-void WriteErrorDocument(std::ostream& out, const std::string& sentence) {
-  WriteDocument(out, {"error", 1}, {{"error", sentence}});
+void WriteErrorDocument(std::ostream& out, absl::StatusCode code, const std::string& sentence) {
+  WriteDocument(out, {"error", 1}, {{"error", sentence}, {"code", absl::StatusCodeToString(code)}});
 }
 
 }  // namespace diapason

@@ -21,9 +21,8 @@ constexpr char kBold[] = "1", kDim[] = "2", kRed[] = "31", kCyan[] = "36";
 std::string RateText(double rate) { return rate > 0 ? Digits(rate) + "/s" : "-"; }
 
 std::string TrialsText(const ProgressSnapshot& s) {
-  std::string text = absl::StrCat(s.trials);
-  if (s.trial_limit.has_value()) absl::StrAppend(&text, "/", *s.trial_limit);
-  absl::StrAppend(&text, " trials");
+  std::string text = s.trial_limit.has_value() ? absl::StrCat(s.trials, "/", Count(*s.trial_limit, "trial"))
+                                               : Count(s.trials, "trial");
   if (s.failed > 0) absl::StrAppend(&text, " (", s.failed, " failed)");
   return text;
 }

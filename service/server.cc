@@ -53,7 +53,7 @@ class ModelSink final : public RpcService::Sink {
     return writer_ == nullptr ? absl::OkStatus() : writer_->Add(chunk.data());
   }
   absl::Status Finish() override {
-    if (!begun_) return absl::InvalidArgumentError("a model without content");
+    if (!begun_) return absl::InvalidArgumentError("the model is empty: name an .onnx file with content");
     return writer_ == nullptr ? absl::OkStatus() : writer_->Finish();
   }
 

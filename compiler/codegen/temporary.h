@@ -10,18 +10,23 @@
 
 namespace diapason {
 
-// A fresh directory under $TMPDIR (or /tmp), removed with its contents by the destructor.
+// A fresh directory under $TMPDIR (or /tmp), removed with its contents by the destructor, or if the process is ended
+// before, by the next one that makes such directories there: they are locked while they have an owner (flock).
 class TemporaryDirectory {
  public:
   static absl::StatusOr<TemporaryDirectory> Create();
-  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept
+      : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {
+    other.path_.clear();
+  }
   TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
   ~TemporaryDirectory();
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  TemporaryDirectory(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::string path_;
+  int lock_;  // the directory, open and locked; -1: it could not be
 };
 
 // Unavailable, naming the path and the reason.

@@ -203,8 +203,13 @@ def _program(args: Sequence[str]) -> Any:
             _warn(line.removeprefix("warning: "))
     if done.returncode == 0:
         return json.loads(done.stdout)
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
-    raise _make_error("INVALID_ARGUMENT" if done.returncode == 2 else "UNKNOWN", errors[-1] if errors else f"diapason ended with {done.returncode}")
+    try:
+        document = json.loads(done.stdout)
+        code, text = document["code"], document["error"]
+    except (ValueError, KeyError, TypeError):  # it was stopped, for example
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
+        code, text = "UNKNOWN", errors[-1] if errors else f"diapason ended with {done.returncode}"
+    raise _make_error(code, text)
 
 
 def _model_flags(source: Any) -> list[str]:

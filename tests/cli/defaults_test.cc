@@ -108,7 +108,7 @@ TEST_F(DefaultsTest, ErrorsNameTheFileTheLineAndTheMend) {
          "2: `diapason tune` has no flag --second that takes a value; did you mean 'seconds'? its --help lists them");
   expect("[tune]\nseconds = 0\n", "2: --seconds: 0: give a number above 0");
   expect("[tune]\nseconds = [1, 2]\n", "2: the value of 'seconds' is neither text in quotes nor a number");
-  expect("[tune]\njson = true\n", "2: the value of 'json' is neither text in quotes nor a number");
+  expect("[tune]\njson = true\n", "2: 'json' is a switch, and switches can only be typed");
   const std::string broken = Write("tracker = host\n");
   const CliResult no_toml = Query({"--config", broken});
   EXPECT_EQ(no_toml.code, kWrongArguments);

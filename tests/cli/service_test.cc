@@ -261,6 +261,10 @@ TEST_F(ServiceCli, BadInput) {
   ExpectError(
       Cli({"jobs", "list", "--service", tracker->Address()}),
       "'" + tracker->Address() + "' is not a tuning service: name the address that 'diapason serve' listens on");
+  Process apart({"serve", "--listen", "127.0.0.1:0", "--history", Path("apart.db"), "--tracker", tracker->Address()},
+                Path("apart"));
+  ExpectError(Cli({"fleet", "status", "--tracker", apart.Address()}),
+              "'" + apart.Address() + "' is no tracker: name the address that 'diapason tracker' listens on");
   ExpectError(Cli({"jobs", "list", "--service", address + ",nowhere"}),
               "--service nowhere is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
   EXPECT_EQ(Cli({"jobs", "list", "--service", "127.0.0.1:1," + address, "--json"}).json(),

@@ -52,9 +52,11 @@ TEST(Usage, WithJsonAnErrorIsADocument) {
   const CliResult unknown = Cli({"query", "--history", "/nowhere/h.db", "--json"});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_EQ(unknown.json()["schema"], "diapason.error/1");
+  EXPECT_EQ(unknown.json()["code"], "NOT_FOUND");
   EXPECT_EQ(unknown.err, "error: " + std::string(unknown.json()["error"]) + "\n");
   const CliResult mistyped = Cli({"querry", "--json"});
   EXPECT_EQ(mistyped.code, kUsage);
+  EXPECT_EQ(mistyped.json()["code"], "INVALID_ARGUMENT");
   EXPECT_EQ(mistyped.json()["error"], "unknown command querry; did you mean 'query'? `diapason --help` lists them");
 }
 

@@ -71,7 +71,7 @@ def test_a_job_is_cancelled(address):
 
 def test_what_a_service_refuses_is_an_error(address):
     service = dp.Service(address)
-    with pytest.raises(dp.Error, match="^there is no job 777; `diapason jobs list` shows those there are$"):
+    with pytest.raises(dp.NotFoundError, match="^there is no job 777; `diapason jobs list` shows those there are$"):
         service.job(777)
     with pytest.raises(dp.Error, match="^unknown network 'none': "):
         service.submit("none", CPU)
@@ -82,5 +82,5 @@ def test_what_a_service_refuses_is_an_error(address):
 
 
 def test_a_service_that_is_not_there_is_an_error():
-    with pytest.raises(dp.Error, match=r"^the service at '127\.0\.0\.1:1' does not answer \(Connection refused\): start it with 'diapason serve', or "):
+    with pytest.raises(dp.UnavailableError, match=r"^the service at '127\.0\.0\.1:1' does not answer \(Connection refused\): start it with 'diapason serve', or "):
         dp.Service("127.0.0.1:1", timeout=0.5).jobs()
