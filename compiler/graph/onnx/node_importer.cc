@@ -20,6 +20,7 @@ namespace {
 // Constants of at most this size are computed while importing: shapes and their like. Larger ones are left to
 // FoldConstants, which knows which of them are worth it.
 constexpr int64_t kSmallElements = 4096;
+constexpr int64_t kMostWork = int64_t{1} << 20;  // elements that are looked at for a constant
 
 absl::Status CheckSize(const TensorType& type) {
   if (type.shape.size() > kMaxRank) {
@@ -36,14 +37,21 @@ absl::Status CheckSize(const TensorType& type) {
   return absl::OkStatus();
 }
 
-// Whether a node on constants is computed at once. Not products and convolutions, which do far more work than they have
-// elements.
+// Whether a node on constants is computed at once. Not products and convolutions of numbers, which do far more work
+// than they have elements; those of few integers, as positions are found with, are.
 bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& inputs, const TensorType& result) {
   if (op == "dequantize" && !result.shape.empty()) return false;  // weights, which FuseQuantized wants as they are
-  bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
+  int64_t largest = 1;
+  bool whole = !IsFloat(result.dtype);
+  for (const ImportValue& input : inputs) {
+    largest = std::max(largest, input->type.elements());
+    whole = whole && !IsFloat(input->type.dtype);
+  }
+  bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0 ||
+               (whole && result.elements() <= kMostWork / largest);
   // What ONNX does not define (sums of truth values) is not computed: its own check of types comes last.
-  static const auto& of_truths =
-      *new std::set<std::string>{"cast", "where", "and", "or", "xor", "not", "equal", "identity"};
+  static const auto& of_truths = *new std::set<std::string>{
+      "cast", "where", "and", "or", "xor", "not", "equal", "identity", "scatter_elements", "scatter_nd"};
   bool moves = FindOperator(op)->kind == OperatorKind::kInjective || of_truths.count(op) != 0;
   return cheap && result.elements() <= kSmallElements &&
          std::all_of(inputs.begin(), inputs.end(), [&](const ImportValue& input) {

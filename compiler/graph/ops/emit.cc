@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<int64_t>> BroadcastShapes(const std::vector<int64_t>&
       return absl::InvalidArgumentError(absl::StrCat("shapes ", absl::StrJoin(a, "x"), " and ", absl::StrJoin(b, "x"),
                                                      " do not broadcast to each other"));
     }
-    out[d] = std::max(x, y);
+    out[d] = x == 1 ? y : x;  // 0 where either is empty
   }
   return out;
 }

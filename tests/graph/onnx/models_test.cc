@@ -157,6 +157,19 @@ TEST(Models, EmptyPartsMayBeComputedAndJoined) {
             "cannot import 'model.onnx': output 'none2' is empty, which is not supported");
 }
 
+// An extent of 1 becomes one of 0 where the other side is empty.
+TEST(Models, EmptyPartsBroadcast) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 3}).Initializer("end", IntList({2})).Initializer("zero", IntList({0}));
+  model.Initializer("empty", IntList({0, 3})).Initializer("one", Array::FromFloats({1, 3}, {1, 2, 3}));
+  model.Node("Slice", {"x", "end", "end", "zero"}, {"none"}).Node("Add", {"none", "one"}, {"none1"});
+  model.Node("Expand", {"one", "empty"}, {"none2"});
+  model.Node("Concat", {"none1", "x", "none2"}, {"y"}, {{"axis", int64_t{0}}}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ExpectNear((*EvaluateNetwork(*imported, {Counting({2, 3})}))[0], Counting({2, 3}), 0);
+}
+
 TEST(Models, AValueToPadWithMayBeComputed) {
   ModelBuilder model(13);
   model.Input("x", {2, 3}).Input("value", {1}).Initializer("pads", IntList({1, -1, 0, 2}));
@@ -318,6 +331,27 @@ TEST(Models, ArithmeticOnShapesIsFolded) {
   ASSERT_TRUE(network.ok()) << network.status();
   EXPECT_EQ(network->nodes.size(), 1u);
   EXPECT_EQ(network->tensors[network->outputs[0]].type.ToString(), "float32 2x3x2x4");
+}
+
+// Positions and shapes that are put together by operators which are products and scatters elsewhere.
+TEST(Models, ScattersAndProductsOfFewIntegersAreFolded) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 6}).Initializer("ones", IntList({1, 1})).Initializer("at", IntList({1, 0}));
+  model.Initializer("sizes", IntList({4, 3}));
+  model.Node("ScatterElements", {"ones", "at", "sizes"}, {"shape"}).Node("Reshape", {"x", "shape"}, {"y"}).Output("y");
+  const auto network = model.Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(network->nodes.size(), 1u);
+  EXPECT_EQ(network->tensors[network->outputs[0]].type.ToString(), "float32 3x4");
+
+  ModelBuilder product(13);
+  Array matrix(DType::kInt64, {2, 2});
+  for (int i = 0; i < 4; ++i) matrix.set_int(i, i % 3);  // 0 1, 2 0
+  product.Input("x", {2, 12}).Initializer("m", matrix).Initializer("v", IntList({6, 2}));
+  product.Node("MatMul", {"m", "v"}, {"shape"}).Node("Reshape", {"x", "shape"}, {"y"}).Output("y");
+  const auto folded = product.Import();
+  ASSERT_TRUE(folded.ok()) << folded.status();
+  EXPECT_EQ(folded->tensors[folded->outputs[0]].type.ToString(), "float32 2x12");
 }
 
 // Depthwise convolution, batch norm and Relu6, which is a Clip: with attributes to opset 10, with inputs from 11 on.

@@ -69,7 +69,7 @@ absl::Status ImportTranspose(NodeImporter& node) {
 absl::Status ImportExpand(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, node.KnownInts(1, "the shape"));
-  RETURN_IF_ERROR(CheckShape(shape, 1));
+  RETURN_IF_ERROR(CheckShape(shape, 0));
   return node.Emit("expand", {x}, {{"shape", shape}});
 }
 
