@@ -27,6 +27,8 @@ using Place = PackageTensor::Place;
 // An output may be off by so many times its largest change under random errors, of which elements that are 0 have none:
 // about half of them behind a relu.
 constexpr double kAllowedChange = 6;
+// By how many times a bound may be too small: numbers that cancel to a hundredth.
+constexpr double kMostWidening = 100;
 // Evaluations with random errors, until they have shown that elements jump where some may.
 constexpr int kMostEvaluations = 8;
 // An element that is so many times larger than typical ones belongs to a mask.
@@ -322,7 +324,8 @@ absl::Status ReferenceNetwork::Impl::WidenTolerances(const std::map<std::string,
     Tolerance& tolerance = expected->tolerances[i];
     if (tolerance.share > 0 || !IsFloat(expected->values[i].dtype)) continue;
     const double wider = std::max(bounds[i], kAllowedChange * changes[i]);
-    tolerance.relative = std::max(tolerance.relative, std::min(wider, kLargestBound));
+    tolerance.relative =
+        std::max(tolerance.relative, std::min({wider, kMostWidening * tolerance.relative, kLargestBound}));
   }
   return absl::OkStatus();
 }

@@ -61,8 +61,8 @@ class ReferenceNetwork {
   // InvalidArgument names an input that is missing or of another type.
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
   // Tolerances of outputs in which no elements may jump become the larger of a measured one and of a bound with the
-  // errors that numbers have before they cancel, where that is more, to kLargestBound at most. `expected`: what Run
-  // gave for the same inputs.
+  // errors that numbers have before they cancel, where that is more: 100 times the old one, and kLargestBound, at most.
+  // `expected`: what Run gave for the same inputs.
   absl::Status WidenTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected);
 
  private:
