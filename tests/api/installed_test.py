@@ -13,7 +13,7 @@ SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
 HEADERS = ["compiler.h", "devices.h", "explain.h", "fleet.h", "history.h", "inspect.h", "launch.h", "model.h", "profile.h", "records.h", "report.h", "run.h", "servers.h", "service.h", "tuner.h"]
 # Of the public headers: functions of the namespace, and those of classes.
 FUNCTIONS = {"AddRecords", "AskFleet", "Build", "CheckHealth", "CheckHistory", "CheckOptions", "CheckRecords", "CopyHistory", "Devices", "ExplainCandidate",
-             "ExplainRecord", "ExplanationJson", "ExportHistory", "ExportKernels", "FindDevice", "FleetJson", "HistoryName", "ImportHistory", "InspectModel", "InspectPackage", "IsDatabase", "IsPackage", "JobJson",
+             "ExplainRecord", "ExplanationJson", "ExportHistory", "ExportHistoryToFile", "ExportKernels", "FindDevice", "FleetJson", "HistoryName", "ImportHistory", "InspectModel", "InspectPackage", "IsDatabase", "IsPackage", "JobJson",
              "JobsJson", "ListRecords", "MoveTypeToTarget", "Networks", "NormalizeTarget", "Profile", "PruneHistory", "QueryService", "Run", "RunTracker", "RunWorker", "Serve", "ServePages", "SetLogLevel", "SetProgram", "SizesText",
              "Tasks", "Tune", "Version", "WriteReport"}
 METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "LaunchedWorkers::status", "LaunchedWorkers::~LaunchedWorkers", "PortInfo::TypeText", "Service::Cancel", "Service::Connect",
