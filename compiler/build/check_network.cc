@@ -83,16 +83,16 @@ class RepeatedCheck {
     return absl::OkStatus();
   }
 
-  // The first runs of an input decide with which tolerances all are compared.
+  // Once a result has exceeded an input's tolerances, all others are held to the wider ones.
   CheckResult ResultOf(size_t input, const std::vector<Array>& got) {
     const std::vector<PackagePort>& ports = runner_.manifest().outputs;
-    const auto known = widened_.find(input);
-    CheckResult result =
-        CompareOutputs(ports, got, known != widened_.end() ? known->second : references_.outputs[input]);
-    if (result.ok || known != widened_.end() || references_.widened == nullptr) return result;
-    absl::StatusOr<ExpectedOutputs> widened = references_.widened(input);
-    if (!widened.ok()) return result;  // such as for lack of memory
-    return CompareOutputs(ports, got, widened_.emplace(input, *std::move(widened)).first->second);
+    if (const auto known = widened_.find(input); known != widened_.end())
+      return CompareOutputs(ports, got, known->second);
+    const CheckResult result = CompareOutputs(ports, got, references_.outputs[input]);
+    if (result.ok || references_.widen == nullptr) return result;
+    ExpectedOutputs wider = references_.outputs[input];
+    if (!references_.widen(input, &wider).ok()) return result;  // such as for lack of memory
+    return CompareOutputs(ports, got, widened_.emplace(input, std::move(wider)).first->second);
   }
 
   void Compare(const CheckResult& result, const std::string& run) {
@@ -140,14 +140,11 @@ absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device&
   references.seeds.resize(inputs);
   references.inputs.resize(inputs);
   // Made anew, since few networks need it and its tensors take memory.
-  references.widened = [package, &device, reference_programs = std::move(reference_programs),
-                        seeds = references.seeds](size_t input) -> absl::StatusOr<ExpectedOutputs> {
-    const std::map<std::string, Array> inputs = RandomInputs(package.manifest(), seeds.at(input));
+  references.widen = [package, &device, reference_programs = std::move(reference_programs), seeds = references.seeds](
+                         size_t input, ExpectedOutputs* outputs) -> absl::Status {
     ASSIGN_OR_RETURN(const std::unique_ptr<ReferenceNetwork> network,
                      ReferenceNetwork::Create(package, device, reference_programs));
-    ASSIGN_OR_RETURN(ExpectedOutputs outputs, network->Run(inputs));
-    RETURN_IF_ERROR(network->WidenTolerances(inputs, &outputs));
-    return outputs;
+    return network->WidenTolerances(RandomInputs(package.manifest(), seeds.at(input)), outputs);
   };
   return references;
 }

@@ -36,9 +36,9 @@ struct NetworkReferences {
   std::vector<uint64_t> seeds;
   std::vector<std::map<std::string, Array>> inputs;  // by seed
   std::vector<ExpectedOutputs> outputs;              // of the first seeds; of others the first run is taken for right
-  // Outputs of an input with tolerances as ReferenceNetwork::WidenTolerances makes them: a result that exceeds those
-  // above is held to them. Evaluates the network again. Null: there is none.
-  std::function<absl::StatusOr<ExpectedOutputs>(size_t input)> widened;
+  // ReferenceNetwork::WidenTolerances of an input's outputs, to which a result that exceeds those above is held. Null:
+  // there is none.
+  std::function<absl::Status(size_t input, ExpectedOutputs* outputs)> widen;
 };
 
 // Inputs alone.

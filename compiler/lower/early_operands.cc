@@ -86,7 +86,7 @@ class EarlyOperands {
   Stmt InLoops(const Leaf& leaf, const Stmt& stmt, const Around& around) {
     if (stmt->kind == StmtKind::kStore && stmt->operands.empty() && !shared_.contains(stmt->buffer))
       return MakeStore(stmt->buffer, stmt->index, Replaced(leaf, around, stmt->value), stmt->async);
-    const bool condition = stmt->kind == StmtKind::kIf && stmt->body.size() == 1 && !Loads(stmt->condition);
+    const bool condition = stmt->kind == StmtKind::kIf && stmt->body.size() == 1 && !LoadsAnything(stmt->condition);
     if (!condition && !IsLoop(stmt, ForKind::kUnroll) && !IsLoop(stmt, ForKind::kVectorize) &&
         !IsLoop(stmt, ForKind::kThreadX) && stmt->kind != StmtKind::kSeq)
       return stmt;
@@ -109,18 +109,14 @@ class EarlyOperands {
     return Rebuild(value, std::move(args));
   }
 
-  static bool Loads(const Expr& e) {
-    return LoadsFrom(e, [](int) { return true; });
-  }
-
   // Whether a value is an element of an input, or chosen from such and constants, by conditions and indices that load
   // nothing. `constant`: as long as all inputs are.
   bool IsCopy(const Expr& value, bool* constant) const {
     if (value->kind == ExprKind::kSelect)
-      return !Loads(value->args[0]) && IsCopy(value->args[1], constant) && IsCopy(value->args[2], constant);
+      return !LoadsAnything(value->args[0]) && IsCopy(value->args[1], constant) && IsCopy(value->args[2], constant);
     if (value->kind != ExprKind::kLoad) return value->kind == ExprKind::kFloatImm || value->kind == ExprKind::kIntImm;
     const auto param = params_.find(value->buffer);
-    if (param == params_.end() || value->args.size() != 1 || Loads(value->args[0])) return false;
+    if (param == params_.end() || value->args.size() != 1 || LoadsAnything(value->args[0])) return false;
     *constant &= param->second->constant;
     return true;
   }

@@ -272,8 +272,7 @@ class EarlyLoads {
     const BufferDecl& param = *params_.at(load->buffer);
     Expr index = load->args[0];
     const StmtNode* threads = nullptr;
-    if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads) ||
-        LoadsFrom(index, [](int) { return true; }))
+    if (!IsKnownAt(region.leaves[param.constant ? 0 : region.wait], leaf, &index, &threads) || LoadsAnything(index))
       return load;
     const Expr found = Load(load->buffer, load->dtype, {index});
     for (const auto& [global, own] : region.known)

@@ -15,10 +15,6 @@ namespace {
 // Of a thread. The parts of its results are as many as its block's products left in its accumulators.
 constexpr int64_t kMostOfParts = 128;
 
-bool ReadsAnything(const Expr& e) {
-  return LoadsFrom(e, [](int) { return true; });
-}
-
 class RemoteLoads {
  public:
   RemoteLoads(const KernelFunc& kernel, int* next_buffer) : next_buffer_(*next_buffer) {
@@ -72,7 +68,7 @@ class RemoteLoads {
   // Whether it is unrolled loops around stores, which happen whatever is loaded.
   static bool IsPlain(const StmtNode& s) {
     const bool here = s.kind == StmtKind::kFor     ? s.for_kind == ForKind::kUnroll || s.for_kind == ForKind::kVectorize
-                      : s.kind == StmtKind::kIf    ? !ReadsAnything(s.condition)
+                      : s.kind == StmtKind::kIf    ? !LoadsAnything(s.condition)
                       : s.kind == StmtKind::kStore ? !s.async && s.operands.empty()
                                                    : s.kind == StmtKind::kSeq;
     return here && std::all_of(s.body.begin(), s.body.end(), [](const Stmt& child) { return IsPlain(*child); });
@@ -104,7 +100,7 @@ class RemoteLoads {
 
   Expr Replaced(const Around& around, const Expr& e, std::vector<BufferDecl>* decls) {
     if (e->kind == ExprKind::kLoad) {
-      const bool plain = std::none_of(e->args.begin(), e->args.end(), ReadsAnything);
+      const bool plain = std::none_of(e->args.begin(), e->args.end(), LoadsAnything);
       return local_.contains(e->buffer) || !plain ? e : Ahead(around, e, decls);
     }
     if (e->kind == ExprKind::kSelect || e->args.empty()) return e;  // what is not chosen need not be possible to load

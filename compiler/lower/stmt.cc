@@ -464,6 +464,10 @@ bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from) {
   return loads;
 }
 
+bool LoadsAnything(const Expr& e) {
+  return LoadsFrom(e, [](int) { return true; });
+}
+
 Stmt WithBody(const StmtNode& stmt, std::vector<Stmt> body) {
   if (stmt.kind == StmtKind::kSeq) return MakeSeq(std::move(body));
   StmtNode copy = stmt;

@@ -330,6 +330,7 @@ bool IsLoop(const Stmt& stmt, ForKind kind);
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
 // Whether the expression loads from a buffer for which `from` holds; false if the expression is null.
 bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from);
+bool LoadsAnything(const Expr& e);
 // A copy of the statement with another body.
 Stmt WithBody(const StmtNode& stmt, std::vector<Stmt> body);
 

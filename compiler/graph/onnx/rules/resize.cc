@@ -72,8 +72,8 @@ Fraction FractionOf(const AxisPlan& a, const Settings& s, int64_t at) {
   return {(2 * at + 1) * a.input - a.output, 2 * a.output};
 }
 
-// Where others decide between two elements as close as each other, or between corners, by more than float32: there the
-// fraction counts, if it is known.
+// Whether the fraction decides, where it is known: ONNX Runtime chooses exactly between two elements at equal distance,
+// and where corners are aligned.
 bool IsDecidedExactly(const AxisPlan& a, const Settings& s) {
   const bool rounds = s.nearest.rfind("round", 0) == 0;
   return a.exact && s.coordinates != "tf_crop_and_resize" && (rounds || s.coordinates == "align_corners");
