@@ -26,7 +26,9 @@ LAYERS = {  # kind, steps, rows of a batch, hidden units, layers, directions
     "lstm-512": ("LSTM", 64, 1, 512, 1, 1),
     "lstm-128-both": ("LSTM", 64, 1, 128, 2, 2),
     "lstm-256-batch8": ("LSTM", 64, 8, 256, 1, 1),
+    "lstm-512-batch4": ("LSTM", 64, 4, 512, 1, 1),
     "gru-256": ("GRU", 64, 1, 256, 1, 1),
+    "gru-256-batch8": ("GRU", 64, 8, 256, 1, 1),
     "gru-256-long": ("GRU", 256, 1, 256, 1, 1),
     "rnn-512": ("RNN", 64, 1, 512, 1, 1),
 }

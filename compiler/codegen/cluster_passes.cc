@@ -106,6 +106,7 @@ class ClusterSplitter {
           current.push_back(child);
           continue;
         }
+        current.insert(current.end(), child->body.begin(), child->body.end());
         if (Stmt part = MakeSeq(std::move(current))) parts.push_back(part);
         current.clear();
       }

@@ -133,7 +133,7 @@ constexpr Helper kHelpers[] = {
     {"rsqrt", "{T} double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }", nullptr, nullptr},
     {"sigmoidf", "float expf(float);\n{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }",
      "{T} float sigmoidf(float x) { return 1.0f / (1.0f + exp(-x)); }",
-     "{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }"},
+     "{T} float sigmoidf(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }"},
     {"sigmoid", "double exp(double);\n{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
      "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
      "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }"},
@@ -485,22 +485,24 @@ constexpr Helper kHelpers[] = {
      "  return there;\n"
      "}"},
     // Behind it each block sees what all threads of the cluster have stored before.
-    {"cluster_barrier", nullptr, nullptr,
-     "{T} void cluster_barrier() {\n"
-     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
-     "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
+    {"cluster_arrive", nullptr, nullptr,
+     "{T} void cluster_arrive() {\n"
+     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\" ::: \"memory\");\n"
      "}"},
     // The same, where each block stores to its own shared memory only: the release above waits for all memory of the
     // GPU.
-    {"cluster_barrier_of_own", nullptr, nullptr,
-     "{T} void cluster_barrier_of_own() {\n"
+    {"cluster_arrive_of_own", nullptr, nullptr,
+     "{T} void cluster_arrive_of_own() {\n"
      "#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208\n"
      "  asm volatile(\"fence.release.sync_restrict::shared::cta.cluster;\\n\"\n"
-     "               \"barrier.cluster.arrive.relaxed.aligned;\\n\"\n"
+     "               \"barrier.cluster.arrive.relaxed.aligned;\" ::: \"memory\");\n"
      "#else\n"
-     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
+     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\" ::: \"memory\");\n"
      "#endif\n"
-     "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
+     "}"},
+    {"cluster_wait", nullptr, nullptr,
+     "{T} void cluster_wait() {\n"
+     "  asm volatile(\"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
      "}"},
     // Behind it no block reads the memory of another one. A release would wait for what each thread has stored; values
     // that were read have been used in front of it.

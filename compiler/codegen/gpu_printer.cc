@@ -160,7 +160,7 @@ class GpuKernelPrinter {
                          std::to_string(stmt->extent) + ">();");
       case StmtKind::kClusterBarrier:
         access_.RequireCuda("has clusters, which OpenCL C does not have");
-        return out_.Line(helpers_.Use(stores_remotely_ ? "cluster_barrier" : "cluster_barrier_of_own") + "();");
+        return PrintClusterBarrier(*stmt);
       case StmtKind::kClusterEnd:
         access_.RequireCuda("has clusters, which OpenCL C does not have");
         return out_.Line(helpers_.Use("cluster_end") + "();");
@@ -168,6 +168,13 @@ class GpuKernelPrinter {
         if (cuda_) out_.Line(helpers_.Use("launch_dependents") + "();");
         return;
     }
+  }
+
+  void PrintClusterBarrier(const StmtNode& barrier) {
+    const std::string arrive = stores_remotely_ ? "cluster_arrive" : "cluster_arrive_of_own";
+    out_.Line(helpers_.Use(arrive) + "();");
+    for (const Stmt& child : barrier.body) PrintStmt(child);
+    out_.Line(helpers_.Use("cluster_wait") + "();");
   }
 
   void PrintBarrier(int64_t threads) {

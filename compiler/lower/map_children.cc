@@ -31,7 +31,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
     case StmtKind::kBarrier: return MakeBarrier(s.extent);
     case StmtKind::kSetRegisters: return MakeSetRegisters(s.extent, IsInt(s.value, 1));
-    case StmtKind::kClusterBarrier: return MakeClusterBarrier();
+    case StmtKind::kClusterBarrier: return MakeClusterBarrier(body.empty() ? nullptr : std::move(body[0]));
     case StmtKind::kClusterEnd: return MakeClusterEnd();
     case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment: return MakeComment(s.text);

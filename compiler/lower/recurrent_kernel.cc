@@ -9,6 +9,7 @@
 #include "compiler/lower/element_index.h"
 #include "compiler/lower/kernel_buffers.h"
 #include "compiler/lower/recurrent_nest.h"
+#include "compiler/lower/recurrent_products.h"
 #include "compiler/lower/recurrent_sums.h"
 
 namespace diapason {
@@ -17,10 +18,10 @@ namespace {
 class RecurrentKernelBuilder {
  public:
   RecurrentKernelBuilder(const RecurrentKernelContext& context, int* next_buffer)
-      : context_(context), nest_(context, next_buffer), sums_(&nest_) {}
+      : context_(context), nest_(context, next_buffer), sums_(&nest_), products_(&nest_) {}
 
   KernelFunc Build() {
-    std::vector<Stmt> all{sums_.KeepWeights()};
+    std::vector<Stmt> all{OnTensorCores() ? products_.KeepWeights() : sums_.KeepWeights()};
     if (nest_.tiles.cluster > 1) all.push_back(nest_.Barrier());  // before it another block may not have begun
     const Stmt steps = StepBody();
     all.push_back(nest_.OverUnits(Start()));
@@ -31,6 +32,7 @@ class RecurrentKernelBuilder {
   }
 
  private:
+  bool OnTensorCores() const { return nest_.tiles.fragments(); }
   int Output() const { return dag_.outputs()[0]; }
   bool IsOfStart(int id) const { return std::find(r_.start.begin(), r_.start.end(), id) != r_.start.end(); }
 
@@ -62,17 +64,17 @@ class RecurrentKernelBuilder {
   Stmt StepBody() {
     std::vector<Stmt> all, phase;  // between two barriers
     std::set<int> sent;
-    const auto meet = [&] {
+    const auto meet = [&](Stmt meanwhile) {
       all.push_back(nest_.OverUnits(MakeSeq(std::move(phase))));
-      all.push_back(nest_.Barrier());
+      all.push_back(nest_.Barrier(std::move(meanwhile)));
       phase.clear();
       sent.clear();
     };
     for (size_t i = 0; i < r_.body.size(); ++i) {
       const int id = r_.body[i];
       if (dag_.stage(id).reduces()) {
-        if (ReadsAny(i, sent)) meet();
-        phase.push_back(sums_.Emit(i));
+        if (ReadsAny(i, sent)) meet(nullptr);
+        phase.push_back(OnTensorCores() ? products_.Emit(i) : sums_.Emit(i));
       } else {
         phase.push_back(Compute(nest_.LocalOf(id), dag_.stage(id), r_.expressions[i], true));
       }
@@ -82,14 +84,18 @@ class RecurrentKernelBuilder {
         sent.insert(id);
       }
     }
-    for (size_t c = 0; c < r_.carried.size(); ++c) phase.push_back(Carry(c));
+    // In a cluster the next step's inputs are asked for, and results stored, while other blocks arrive.
+    std::vector<Stmt> last;
+    for (size_t c = 0; c < r_.carried.size(); ++c) last.push_back(Carry(c));
     for (const Recurrence::Store& store : r_.stores) {
       if (IsOfStart(store.stage)) continue;
       const Stmt stores = StoreOutput(store, nest_.step);
-      phase.push_back(store.last ? MakeIf(Eq(nest_.step, IntImm(r_.steps - 1)), stores) : stores);
+      last.push_back(store.last ? MakeIf(Eq(nest_.step, IntImm(r_.steps - 1)), stores) : stores);
     }
-    phase.push_back(nest_.Ahead(Min(Add(nest_.step, IntImm(1)), IntImm(r_.steps - 1)), false));
-    meet();
+    last.push_back(nest_.Ahead(Min(Add(nest_.step, IntImm(1)), IntImm(r_.steps - 1)), false));
+    const bool meanwhile = nest_.tiles.cluster > 1;
+    if (!meanwhile) phase.insert(phase.end(), last.begin(), last.end());
+    meet(meanwhile ? MakeSeq(std::move(last)) : nullptr);
     return MakeSeq(std::move(all));
   }
 
@@ -112,6 +118,7 @@ class RecurrentKernelBuilder {
 
   // What the thread has of a stage, in buffer `from`, goes to all blocks, a few to each lane.
   Stmt Send(const ExchangedStage& e, int from, const Expr& slot) {
+    if (OnTensorCores()) return products_.Send(e, from, slot);
     const Stage& stage = dag_.stage(e.stage);
     const int to = nest_.SharedOf(e.stage);
     const bool remote = nest_.tiles.cluster > 1;
@@ -133,12 +140,14 @@ class RecurrentKernelBuilder {
 
   Stmt StoreOutput(const Recurrence::Store& store, const Expr& now) const {
     const Stage& stage = dag_.stage(store.stage);
-    const Expr element =
-        Load(nest_.LocalOf(store.stage), stage.dtype, {nest_.LocalIndex(stage, {store.row, store.group})});
+    const Expr has_row = nest_.HasRow(store.row);
+    const int64_t row = has_row == nullptr ? store.row : RowOfLane(store.row);
+    const Expr element = Load(nest_.LocalOf(store.stage), stage.dtype, {nest_.LocalIndex(stage, {row, store.group})});
     const Expr value = Cast(dag_.stage(Output()).dtype, element);
     const Expr flat = Add(Add(IntImm(store.offset), Mul(now, IntImm(store.step_stride))), nest_.OwnUnit());
     const Stmt stores = nest_.ForEach(MakeStore(Output(), PlaceOf(context_.place, flat), value));
-    return nest_.gpu ? MakeIf(And(nest_.active, Eq(nest_.lane, IntImm(0))), stores) : stores;
+    if (!nest_.gpu) return stores;
+    return MakeIf(And(nest_.active, has_row == nullptr ? Eq(nest_.lane, IntImm(0)) : has_row), stores);
   }
 
   KernelFunc Finish(Stmt body) const {
@@ -168,6 +177,7 @@ class RecurrentKernelBuilder {
   const RecurrentKernelContext& context_;
   RecurrentNest nest_;
   RecurrentSums sums_;
+  RecurrentProducts products_;
   const ComputeDag& dag_ = nest_.dag;
   const Recurrence& r_ = nest_.r;
 };

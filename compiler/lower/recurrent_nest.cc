@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/recurrent_products.h"
 
 namespace diapason {
 
@@ -21,10 +22,12 @@ RecurrentNest::RecurrentNest(const RecurrentKernelContext& context, int* next_bu
       thread(MakeVar("thread")),
       rank(MakeVar("rank")),
       next_buffer_(*next_buffer),
-      unit_(MakeVar("unit")) {
+      unit_(MakeVar("unit")),
+      row_(MakeVar("row")) {
   analyzer_.Bind(step, r.steps);
   analyzer_.Bind(r.step, r.steps);
   analyzer_.Bind(unit_, r.units);
+  analyzer_.Bind(row_, r.RowsOf(dag.stage(r.body.front())));
   const Expr units = IntImm(tiles.units);
   if (gpu) {
     const int64_t of_block = context.schedule.UnitsOfBlock(tiles);
@@ -43,6 +46,7 @@ RecurrentNest::RecurrentNest(const RecurrentKernelContext& context, int* next_bu
     DeclareLocal(Recurrence::BufferOf(static_cast<int>(c)), source, dag.stage(source).name + "_before");
   }
   for (const ExchangedStage& e : exchanged) {
+    if (tiles.fragments()) break;  // RecurrentProducts
     const Stage& stage = dag.stage(e.stage);
     shared_[e.stage] = Declare(stage.name + "_shared", stage.dtype, gpu ? Scope::kShared : Scope::kLocal,
                                stage.elements() * e.slots());
@@ -59,13 +63,26 @@ int RecurrentNest::Declare(const std::string& name, DType dtype, Scope scope, in
 void RecurrentNest::DeclareLocal(int key, int id, const std::string& name) {
   const Stage& stage = dag.stage(id);
   const int64_t units = r.IsUniform(stage) ? 1 : gpu ? tiles.units : r.units;
-  locals_[key] = Declare(name, stage.dtype, Scope::kLocal, r.RowsOf(stage) * r.GroupsOf(stage) * units);
+  locals_[key] = Declare(name, stage.dtype, Scope::kLocal,
+                         context.schedule.RowsOfThread(tiles, stage) * r.GroupsOf(stage) * units);
 }
 
 Expr RecurrentNest::LocalIndex(const Stage& stage, RowAndGroup at) const {
   if (r.IsUniform(stage)) return IntImm(at.row);
   const int64_t column = at.row * r.GroupsOf(stage) + at.group;
   return gpu ? Add(IntImm(column * tiles.units), each) : Add(IntImm(column * r.units), OwnUnit());
+}
+
+Expr RecurrentNest::Row(int64_t of_thread) const {
+  if (!tiles.fragments()) return IntImm(of_thread);
+  const int64_t rows = r.RowsOf(dag.stage(r.body.front()));
+  const int64_t first = of_thread / kRowsOfLane * kRowsOfProduct + of_thread % kRowsOfLane;
+  const Expr row = Add(Mul(lane, IntImm(kRowsOfLane)), IntImm(first));
+  return first + kRowsOfProduct - kRowsOfLane < rows ? row : Min(row, IntImm(rows - 1));
+}
+
+Expr RecurrentNest::HasRow(int64_t row) const {
+  return tiles.fragments() ? Eq(lane, IntImm(row % kRowsOfProduct / kRowsOfLane)) : nullptr;
 }
 
 Expr RecurrentNest::ElementIndex(const Stage& stage, RowAndGroup at) const {
@@ -85,14 +102,14 @@ Stmt RecurrentNest::OverUnits(Stmt body) const {
 
 Stmt RecurrentNest::OverElements(const Stage& stage, const OfElement& make) const {
   std::vector<Stmt> all;
-  for (int64_t row = 0; row < r.RowsOf(stage); ++row)
+  for (int64_t row = 0, rows = context.schedule.RowsOfThread(tiles, stage); row < rows; ++row)
     for (int64_t group = 0; group < r.GroupsOf(stage); ++group) all.push_back(make({row, group}));
   return MakeSeq(std::move(all));
 }
 
-Stmt RecurrentNest::Barrier() const {
-  if (!gpu) return nullptr;
-  return tiles.cluster > 1 ? MakeClusterBarrier() : MakeBarrier();
+Stmt RecurrentNest::Barrier(Stmt meanwhile) const {
+  if (tiles.cluster > 1) return MakeClusterBarrier(std::move(meanwhile));
+  return gpu ? MakeBarrier() : nullptr;
 }
 
 Expr RecurrentNest::FlatIndex(const Stage& stage, const std::vector<Expr>& indices) {
@@ -107,14 +124,26 @@ Expr RecurrentNest::GlobalLoad(const ExprNode& load) {
 }
 
 Expr RecurrentNest::Value(const Expr& body, const Stage& stage, RowAndGroup at, bool ahead) {
-  const Expr bare = analyzer_.Simplify(Substitute(body, AxesAt(r, stage, at, unit_)));
+  // Rows that threads divide among them are apart (CheckRecurrentProducts): a variable stands for the row's number
+  // among all.
+  const Expr row = tiles.fragments() ? row_ : IntImm(at.row);
+  const VarMap own_row = {{row_.get(), Row(at.row)}}, any_row = {{row_.get(), IntImm(0)}};
+  const Expr bare = analyzer_.Simplify(Substitute(body, AxesAt(r, stage, row, at.group, unit_)));
   const Expr lowered = Rewrite(bare, [&](const Expr& e) -> Expr {
     if (e->kind != ExprKind::kLoad) return e;
-    if (IsGlobal(e->buffer)) return ahead && gpu ? LoadAhead(GlobalLoad(*e)) : GlobalLoad(*e);
+    if (IsGlobal(e->buffer)) {
+      const Expr load = Substitute(GlobalLoad(*e), own_row);
+      return ahead && gpu ? LoadAhead(load) : load;
+    }
     const Stage& from = dag.stage(r.SourceOf(e->buffer));
-    return Load(LocalOf(e->buffer), e->dtype, {LocalIndex(from, *OwnElement(r, from, e->args, unit_, analyzer_))});
+    std::vector<Expr> indices;
+    for (const Expr& index : e->args) indices.push_back(Substitute(index, any_row));
+    RowAndGroup own = *OwnElement(r, from, indices, unit_, analyzer_);
+    if (tiles.fragments()) own.row = at.row;
+    return Load(LocalOf(e->buffer), e->dtype, {LocalIndex(from, own)});
   });
-  return Substitute(analyzer_.Simplify(lowered), {{unit_.get(), OwnUnit()}, {r.step.get(), step}});
+  return Substitute(analyzer_.Simplify(lowered),
+                    {{unit_.get(), OwnUnit()}, {row_.get(), Row(at.row)}, {r.step.get(), step}});
 }
 
 Expr RecurrentNest::LoadAhead(const Expr& load) {

@@ -44,6 +44,10 @@ class RecurrentNest {
 
   // The place of an element of the thread's units in such a buffer.
   Expr LocalIndex(const Stage& stage, RowAndGroup at) const;
+  // The number among all of a row of the thread (RecurrentSchedule::RowsOfThread).
+  Expr Row(int64_t of_thread) const;
+  // Whether the thread has such a row, which others may compute too; null: all threads do.
+  Expr HasRow(int64_t row) const;
   Expr OwnUnit() const { return Add(own_first_, each); }
   // The element of a tensor of the stage's shape.
   Expr ElementIndex(const Stage& stage, RowAndGroup at) const;
@@ -54,11 +58,12 @@ class RecurrentNest {
   Stmt ForEachOf(const Stage& stage, Stmt body) const { return r.IsUniform(stage) ? body : ForEach(std::move(body)); }
   // On cpu: for all vectors of units.
   Stmt OverUnits(Stmt body) const;
-  // For all rows and groups of a stage, one behind the other.
+  // For all rows and groups that a thread has of a stage, one behind the other; rows by their numbers in the thread.
   using OfElement = std::function<Stmt(RowAndGroup at)>;
   Stmt OverElements(const Stage& stage, const OfElement& make) const;
-  // Of all blocks; null on cpu.
-  Stmt Barrier() const;
+  // Of all blocks; null on cpu. `meanwhile`, for clusters alone: what needs no barrier and need not be done in front of
+  // it.
+  Stmt Barrier(Stmt meanwhile = nullptr) const;
 
   bool IsGlobal(int buffer) const { return buffer >= 0 && buffer < dag.size() && dag.stage(buffer).placeholder; }
   // What an expression of a stage that does not reduce is, for one row and group. With `ahead`, what it reads of inputs
@@ -79,7 +84,7 @@ class RecurrentNest {
 
   int& next_buffer_;
   Analyzer analyzer_;
-  const Expr unit_;
+  const Expr unit_, row_;
   Expr own_first_;
   std::vector<BufferDecl> buffers_;
   std::map<int, int> locals_, shared_;

@@ -235,7 +235,10 @@ Stmt MakeSetRegisters(int64_t registers, bool more) {
 
 Expr RankOf(const ExprNode& load) { return load.args.size() > 1 ? load.args[1] : nullptr; }
 
-Stmt MakeClusterBarrier() { return Make({.kind = StmtKind::kClusterBarrier}); }
+Stmt MakeClusterBarrier(Stmt meanwhile) {
+  if (meanwhile == nullptr) return Make({.kind = StmtKind::kClusterBarrier});
+  return Make({.kind = StmtKind::kClusterBarrier, .body = {std::move(meanwhile)}});
+}
 
 Stmt MakeClusterEnd() { return Make({.kind = StmtKind::kClusterEnd}); }
 
@@ -318,7 +321,10 @@ class Printer {
       case StmtKind::kBarrier:
         return Line(depth, stmt->extent > 0 ? "barrier of " + std::to_string(stmt->extent) + " threads" : "barrier");
       case StmtKind::kSetRegisters: return Line(depth, "set registers to " + std::to_string(stmt->extent));
-      case StmtKind::kClusterBarrier: return Line(depth, "cluster barrier");
+      case StmtKind::kClusterBarrier:
+        Line(depth, stmt->body.empty() ? "cluster barrier" : "cluster barrier, meanwhile:");
+        for (const Stmt& child : stmt->body) Print(child, depth + 1);
+        return;
       case StmtKind::kClusterEnd: return Line(depth, "cluster end");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));

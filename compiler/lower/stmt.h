@@ -68,7 +68,8 @@ enum class StmtKind : uint8_t {
   // shared memory.
   kBarrier,
   // Of all threads of all blocks of the cluster but producers (KernelFunc), which end before: they then see each
-  // other's writes to shared memory.
+  // other's writes to shared memory. What is in its body each thread does between its arrival and its wait: the barrier
+  // orders none of that.
   kClusterBarrier,
   // Of the same threads: none goes on before all have come here, with what they have read of other blocks' shared
   // memory. The kernel's last statement, since a block's shared memory is gone when it has ended. They need not see
@@ -220,7 +221,7 @@ Stmt MakeRemoteStore(int buffer, Expr index, Expr value, Expr rank);
 Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is constant true, null if constant false
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier(int64_t threads = 0);
-Stmt MakeClusterBarrier();
+Stmt MakeClusterBarrier(Stmt meanwhile = nullptr);
 Stmt MakeClusterEnd();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compiler/schedule/recurrent_products.h"
 #include "compiler/schedule/region.h"
 #include "compiler/tensor/device_facts.h"
 #include "compiler/tensor/tensor_intrinsic.h"
@@ -72,12 +74,25 @@ int64_t RecurrentSchedule::WeightStride(const RecurrentTiles& tiles, int64_t ter
   return stride;
 }
 
+int64_t RecurrentSchedule::FragmentWords(const Stage& stage) const {
+  return CeilDiv(recurrence.GroupsOf(stage), kColumnsOfLane) * kColumnsOfLane * stage.terms() / (2 * kLanesOfUnit);
+}
+
+int64_t RecurrentSchedule::RowsOfThread(const RecurrentTiles& tiles, const Stage& stage) const {
+  const int64_t rows = recurrence.RowsOf(stage);
+  return tiles.fragments() ? CeilDiv(rows, kRowsOfProduct) * kRowsOfLane : rows;
+}
+
 int64_t RecurrentSchedule::SharedBytes(const RecurrentTiles& tiles, const Target& target) const {
   const auto padded = [](int64_t bytes) { return CeilDiv(bytes, 16) * 16; };
   int64_t bytes = 0;
   for (const ExchangedStage& exchanged : Exchanged()) {
     const Stage& stage = dag.stage(exchanged.stage);
-    bytes += padded(stage.elements() * exchanged.slots() * BytesOf(stage.dtype));
+    int64_t elements = stage.elements();
+    // Parts of 2 bytes of rows that are padded: of a type of 4 bytes two of them.
+    if (tiles.fragments())
+      elements = CeilDiv(recurrence.RowsOf(stage), kRowsOfProduct) * kRowsOfProduct * stage.axes.back().extent;
+    bytes += padded(elements * exchanged.slots() * BytesOf(stage.dtype));
   }
   for (size_t i = 0; i < recurrence.body.size(); ++i) {
     const Stage& stage = dag.stage(recurrence.body[i]);
@@ -86,6 +101,7 @@ int64_t RecurrentSchedule::SharedBytes(const RecurrentTiles& tiles, const Target
     if (tiles.weights == WeightsIn::kShared)
       for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
         bytes += padded(UnitsOfThreads(tiles) * groups * WeightStride(tiles, terms, groups) * BytesOf(load->dtype));
+    if (tiles.weights == WeightsIn::kSharedFragments) bytes += Threads(tiles) * FragmentWords(stage) * 4;
     if (target.kind != TargetKind::kCuda && tiles.lanes > 1)
       bytes += padded(Threads(tiles) * recurrence.RowsOf(stage) * groups * tiles.units * BytesOf(stage.dtype));
   }
@@ -98,14 +114,16 @@ int64_t RecurrentSchedule::Registers(const RecurrentTiles& tiles) const {
     const Stage& stage = dag.stage(recurrence.body[i]);
     const int64_t columns = recurrence.GroupsOf(stage) * tiles.units;
     if (!stage.reduces()) continue;
-    words += Words(stage, recurrence.RowsOf(stage) * columns);
+    words += Words(stage, RowsOfThread(tiles, stage) * columns);
+    if (tiles.weights == WeightsIn::kFragments) words += FragmentWords(stage);
+    if (tiles.fragments()) words += Words(stage, 4 * RowsOfThread(tiles, stage) * (columns + 1));
     if (tiles.weights != WeightsIn::kRegisters) continue;
     for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
       words += CeilDiv(columns * CeilDiv(stage.terms(), tiles.lanes) * BytesOf(load->dtype), 4);
   }
   for (const Recurrence::Carried& carried : recurrence.carried) {
     const Stage& stage = dag.stage(carried.source);
-    words += Words(stage, recurrence.RowsOf(stage) * recurrence.GroupsOf(stage) * tiles.units);
+    words += Words(stage, RowsOfThread(tiles, stage) * recurrence.GroupsOf(stage) * tiles.units);
   }
   return words;
 }
@@ -116,7 +134,7 @@ absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target&
     return absl::FailedPreconditionError(
         absl::StrCat("a recurrence in one kernel needs ", needed, " ", what, ", at most ", most, " are possible"));
   };
-  if (tiles.cluster < 1 || tiles.lanes < 1 || tiles.units < 1 || tiles.weights > WeightsIn::kRegisters)
+  if (tiles.cluster < 1 || tiles.lanes < 1 || tiles.units < 1 || tiles.weights > WeightsIn::kSharedFragments)
     return absl::FailedPreconditionError("a recurrence in one kernel needs blocks, lanes and units");
   if (recurrence.units % tiles.units != 0)
     return absl::FailedPreconditionError(
@@ -137,8 +155,18 @@ absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target&
     return limit("threads", threads, facts.max_threads_per_block);
   if (const int64_t bytes = SharedBytes(tiles, target); bytes > facts.max_shared_bytes)
     return limit("bytes of shared memory", bytes, facts.max_shared_bytes);
+  if (tiles.fragments()) {
+    if (target.kind != TargetKind::kCuda ||
+        CudaArchNumber(facts.arch) < TensorIntrinsicOf(TensorMode::kHalf).first_arch)
+      return absl::FailedPreconditionError("a recurrence on tensor cores needs those of sm_80 or later");
+    if (tiles.lanes != kLanesOfUnit || tiles.units != 1)
+      return absl::FailedPreconditionError(
+          absl::StrCat("a recurrence on tensor cores has ", kLanesOfUnit, " lanes for each unit"));
+    RETURN_IF_ERROR(CheckRecurrentProducts(*this));
+  }
   const int64_t most = std::min(kRegistersOfThread, kRegistersOfBlock / std::max<int64_t>(Threads(tiles), 1));
-  if (const int64_t registers = Registers(tiles); tiles.weights == WeightsIn::kRegisters && registers > most)
+  const bool held = tiles.weights == WeightsIn::kRegisters || tiles.weights == WeightsIn::kFragments;
+  if (const int64_t registers = Registers(tiles); held && registers > most)
     return limit("registers of a thread", registers, most);
   return absl::OkStatus();
 }

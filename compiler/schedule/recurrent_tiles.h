@@ -18,6 +18,10 @@ enum class WeightsIn : uint8_t {
   kGlobal = 0,     // read in every step
   kShared = 1,     // of each block, from the first step on
   kRegisters = 2,  // of each thread
+  // As operands of products on tensor cores, in registers of each warp: four lanes have a unit, and a quarter of the
+  // rows each (recurrent_products.h).
+  kFragments = 3,
+  kSharedFragments = 4,  // the same, from shared memory of each block
 };
 
 // The factors of StepKind::kRecurrence, in this order.
@@ -26,6 +30,8 @@ struct RecurrentTiles {
   int64_t lanes = 1;    // neighbouring threads that share the sums of their units
   int64_t units = 1;    // of a thread, neighbours; on cpu the lanes of a vector
   WeightsIn weights = WeightsIn::kGlobal;
+
+  bool fragments() const { return weights == WeightsIn::kFragments || weights == WeightsIn::kSharedFragments; }
 
   static RecurrentTiles Of(absl::Span<const Factor> factors);
 };
@@ -54,6 +60,11 @@ struct RecurrentSchedule {
   int64_t UnitsOfThreads(const RecurrentTiles& tiles) const { return Threads(tiles) / tiles.lanes * tiles.units; }
   // Elements between the weights of two columns in shared memory: no two lanes of a warp read the same bank.
   int64_t WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const;
+
+  // In 32 bits: the weights of a sum as a lane has them for products on tensor cores.
+  int64_t FragmentWords(const Stage& stage) const;
+  // Rows of a stage that a thread has: all, or with products on tensor cores some of them.
+  int64_t RowsOfThread(const RecurrentTiles& tiles, const Stage& stage) const;
 
   int64_t SharedBytes(const RecurrentTiles& tiles, const Target& target) const;
   // About; of 32 bits.

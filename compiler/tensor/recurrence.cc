@@ -490,14 +490,14 @@ class RecurrenceFinder {
 
 }  // namespace
 
-VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, RowAndGroup at, const Expr& unit) {
+VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, const Expr& row, int64_t group, const Expr& unit) {
   VarMap axes;
-  const Expr first = IntImm(at.group * recurrence.units);
+  const Expr first = IntImm(group * recurrence.units);
   axes[stage.axes.back().var.get()] = recurrence.IsUniform(stage) ? IntImm(0) : Add(unit, first);
-  int64_t rest = at.row;
+  Expr rest = row;
   for (size_t d = stage.axes.size() - 1; d-- > 0;) {
-    axes[stage.axes[d].var.get()] = IntImm(rest % stage.axes[d].extent);
-    rest /= stage.axes[d].extent;
+    axes[stage.axes[d].var.get()] = FloorMod(rest, stage.axes[d].extent);
+    rest = FloorDiv(rest, stage.axes[d].extent);
   }
   return axes;
 }

@@ -66,8 +66,11 @@ struct RowAndGroup {
 std::optional<RowAndGroup> OwnElement(const Recurrence& recurrence, const Stage& stage, absl::Span<const Expr> indices,
                                       const Expr& unit, Analyzer& analyzer);
 
-// The axes of `stage` for one row and group: numbers, and for the last axis what `unit` makes of it.
-VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, RowAndGroup at, const Expr& unit);
+// The axes of `stage` for one row and group: of the row's number, and for the last axis what `unit` makes of it.
+VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, const Expr& row, int64_t group, const Expr& unit);
+inline VarMap AxesAt(const Recurrence& recurrence, const Stage& stage, RowAndGroup at, const Expr& unit) {
+  return AxesAt(recurrence, stage, IntImm(at.row), at.group, unit);
+}
 
 inline constexpr int64_t kLeastSteps = 4;
 // So small that every GPU has room for the state in one block, and a core on its stack.

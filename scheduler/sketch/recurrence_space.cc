@@ -13,12 +13,13 @@ namespace diapason {
 namespace {
 
 constexpr int32_t kBlocks[] = {1, 2, 4, 8, 16}, kLanes[] = {1, 2, 4, 8, 16, 32}, kUnits[] = {1, 2, 4, 8, 16},
-                  kWeights[] = {0, 1, 2};
+                  kWeights[] = {0, 1, 2, 3, 4};
 
 // Rough costs on a GPU of today; they rank candidates until some are measured.
 constexpr double kCycle = 1 / 1.7e9;
 constexpr double kBarrierCycles = 60, kClusterBarrierCycles = 500, kCyclesPerBlock = 10, kLatencyCycles = 300;
 constexpr double kShuffleCycles = 30, kElementwiseCycles = 40, kSchedulers = 4;
+constexpr double kProductCycles = 16, kProductLatency = 33, kChains = 2;  // on tensor cores, of a warp
 constexpr double kShared = 3, kGlobal = 12;  // a product whose weight is in memory, to one with it in registers
 
 RecurrentTiles TilesOf(absl::Span<const int32_t> c) { return {c[0], c[1], c[2], static_cast<WeightsIn>(c[3])}; }
@@ -77,11 +78,19 @@ void RecurrenceSpace::Clamp(int first, absl::Span<int32_t> configuration) const 
 double RecurrenceSpace::SecondsOfStep(const RecurrentTiles& tiles) const {
   const Recurrence& r = schedule_.recurrence;
   double products = 0, sums = 0, others = 0;  // of a thread
+  double waits = 0;                           // for products on tensor cores, in cycles
   for (int id : r.body) {
     const Stage& stage = schedule_.dag.stage(id);
-    const double columns = static_cast<double>(r.RowsOf(stage) * r.GroupsOf(stage) * tiles.units);
+    const double columns = static_cast<double>(schedule_.RowsOfThread(tiles, stage) * r.GroupsOf(stage) * tiles.units);
     if (!stage.reduces()) {
       others += columns;
+      continue;
+    }
+    if (tiles.fragments()) {
+      // Sums of a lane, and terms of a product: of the parts of a state in float32.
+      const double made = columns / 4 * static_cast<double>(stage.terms()) / 16 * 2;
+      products += made;
+      waits += static_cast<double>(stage.terms()) / 16 / kChains * kProductLatency;
       continue;
     }
     sums += columns;
@@ -97,6 +106,11 @@ double RecurrenceSpace::SecondsOfStep(const RecurrentTiles& tiles) const {
                                                              : kGlobal;
   const double barrier =
       tiles.cluster > 1 ? kClusterBarrierCycles + kCyclesPerBlock * static_cast<double>(tiles.cluster) : kBarrierCycles;
+  if (tiles.fragments()) {
+    const double loads = tiles.weights == WeightsIn::kSharedFragments ? 2 : 1;
+    return kCycle * (barrier + kLatencyCycles + std::max(waits, products * loads * kProductCycles * warps) +
+                     kElementwiseCycles * others);
+  }
   const double shuffles = sums * std::log2(static_cast<double>(tiles.lanes));
   return kCycle * (barrier + kLatencyCycles + products * cost * warps +
                    shuffles * std::max(warps * 2, kShuffleCycles / std::max(1.0, sums)) + kElementwiseCycles * others);

@@ -82,7 +82,9 @@ class ReferenceThread {
       case StmtKind::kBarrier: return s->extent > 0 ? first_barrier() : barrier();
       case StmtKind::kSetRegisters: return;
       case StmtKind::kClusterBarrier:
-      case StmtKind::kClusterEnd: return cluster_barrier();
+      case StmtKind::kClusterEnd:
+        for (const Stmt& child : s->body) Execute(child);
+        return cluster_barrier();
       case StmtKind::kLaunchDependents: return;
       case StmtKind::kCommit: groups_.emplace_back(); return;
       case StmtKind::kWait: return Finish(s->extent);
@@ -600,6 +602,7 @@ class ReferenceThread {
     if (f == "sigmoid") return 1 / (1 + std::exp(-x));
     if (f == "erf") return std::erf(x);
     if (f == "tf32") return Rounded(x);
+    if (f == "bfloat16") return NarrowToFloat(DType::kBfloat16, FloatToNarrow(DType::kBfloat16, static_cast<float>(x)));
     if (f == "pow") return std::pow(x, Value(e->args[1]));
     if (f == "abs") return std::fabs(x);
     if (f == "floor") return std::floor(x);

@@ -12,14 +12,14 @@
 namespace diapason {
 namespace {
 
-struct Conv {
+struct ConvOfWindows {
   std::vector<int64_t> image = {8, 6};  // outermost first
   int64_t batch = 4, channels = 32, kernel = 3, step = 1, apart = 1, border = 1;
   int64_t windows(size_t d) const { return (image[d] + 2 * border - (kernel - 1) * apart - 1) / step + 1; }
 };
 
 // Rows of windows and columns of their elements, as rewrites write them.
-std::optional<TensorBox> WindowsOf(const Conv& c) {
+std::optional<TensorBox> WindowsOf(const ConvOfWindows& c) {
   DagBuilder b;
   std::vector<int64_t> shape = {c.batch};
   shape.insert(shape.end(), c.image.begin(), c.image.end());
@@ -51,12 +51,12 @@ std::optional<TensorBox> WindowsOf(const Conv& c) {
 
 TEST(WindowsOfCopy, FindsWhatConvolutionsRead) {
   for (const auto& image : std::vector<std::vector<int64_t>>{{9}, {8, 6}, {7, 6, 5}}) {
-    for (const Conv& c : {Conv{.image = image},
-                          {.image = image, .step = 2},
-                          {.image = image, .apart = 2, .border = 2},
-                          {.image = image, .batch = 1},
-                          {.image = image, .kernel = 1, .step = 2, .border = 0},
-                          {.image = image, .kernel = 2, .border = 0}}) {
+    for (const ConvOfWindows& c : {ConvOfWindows{.image = image},
+                                   {.image = image, .step = 2},
+                                   {.image = image, .apart = 2, .border = 2},
+                                   {.image = image, .batch = 1},
+                                   {.image = image, .kernel = 1, .step = 2, .border = 0},
+                                   {.image = image, .kernel = 2, .border = 0}}) {
       SCOPED_TRACE(absl::StrCat(image.size(), " dimensions, kernel ", c.kernel, ", step ", c.step, ", apart ", c.apart,
                                 ", border ", c.border, ", batch ", c.batch));
       const std::optional<TensorBox> box = WindowsOf(c);

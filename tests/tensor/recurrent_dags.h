@@ -173,20 +173,34 @@ struct NamedRecurrence {
 
 // Cells, directions, rows and results that differ.
 inline std::vector<NamedRecurrence> Recurrences() {
-  return {{"rnn", {.cell = CellKind::kRnn}},
-          {"rnn, last output", {.cell = CellKind::kRnn, .collects = false}},
-          {"lstm", {.cell = CellKind::kLstm}},
-          {"lstm, backward", {.cell = CellKind::kLstm, .rows = 3, .backward = true}},
-          {"lstm, state given", {.cell = CellKind::kLstm, .rows = 2, .units = 12, .initial = true}},
-          {"lstm, last output", {.cell = CellKind::kLstm, .initial = true, .collects = false}},
-          {"lstm, half", {.cell = CellKind::kLstm, .rows = 2, .units = 16, .dtype = DType::kFloat16}},
-          {"lstm, wide", {.cell = CellKind::kLstm, .rows = 2, .dtype = DType::kFloat16, .wide = true}},
-          {"gru, wide, last output",
-           {.cell = CellKind::kGru, .initial = true, .collects = false, .dtype = DType::kFloat16, .wide = true}},
-          {"lstm, reshaped", {.cell = CellKind::kLstm, .rows = 2, .reshapes = true, .backward = true}},
-          {"gru", {.cell = CellKind::kGru, .units = 10}},
-          {"gru, state given", {.cell = CellKind::kGru, .rows = 2, .units = 6, .initial = true}},
-          {"gru, reset first", {.cell = CellKind::kResetFirst, .rows = 2, .initial = true, .backward = true}}};
+  return {
+      {"rnn", {.cell = CellKind::kRnn}},
+      {"rnn, last output", {.cell = CellKind::kRnn, .collects = false}},
+      {"lstm", {.cell = CellKind::kLstm}},
+      {"lstm, backward", {.cell = CellKind::kLstm, .rows = 3, .backward = true}},
+      {"lstm, state given", {.cell = CellKind::kLstm, .rows = 2, .units = 12, .initial = true}},
+      {"lstm, last output", {.cell = CellKind::kLstm, .initial = true, .collects = false}},
+      {"lstm, half", {.cell = CellKind::kLstm, .rows = 2, .units = 16, .dtype = DType::kFloat16}},
+      {"lstm, wide", {.cell = CellKind::kLstm, .rows = 2, .dtype = DType::kFloat16, .wide = true}},
+      {"gru, wide, last output",
+       {.cell = CellKind::kGru, .initial = true, .collects = false, .dtype = DType::kFloat16, .wide = true}},
+      {"lstm, reshaped", {.cell = CellKind::kLstm, .rows = 2, .reshapes = true, .backward = true}},
+      {"lstm, many rows", {.cell = CellKind::kLstm, .rows = 8, .units = 32, .dtype = DType::kFloat16, .wide = true}},
+      {"lstm, bfloat16",
+       {.cell = CellKind::kLstm, .rows = 5, .units = 48, .initial = true, .dtype = DType::kBfloat16, .wide = true}},
+      {"gru, reset first, half",
+       {.cell = CellKind::kResetFirst, .rows = 11, .units = 32, .initial = true, .dtype = DType::kFloat16}},
+      {"gru, many rows, wide",
+       {.cell = CellKind::kGru,
+        .rows = 16,
+        .units = 32,
+        .initial = true,
+        .backward = true,
+        .dtype = DType::kFloat16,
+        .wide = true}},
+      {"gru", {.cell = CellKind::kGru, .units = 10}},
+      {"gru, state given", {.cell = CellKind::kGru, .rows = 2, .units = 6, .initial = true}},
+      {"gru, reset first", {.cell = CellKind::kResetFirst, .rows = 2, .initial = true, .backward = true}}};
 }
 
 }  // namespace diapason::testing

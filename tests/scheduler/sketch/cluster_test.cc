@@ -160,7 +160,7 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
   EXPECT_NE(source.find("launch_dependents();"), std::string::npos);
   EXPECT_NE(source.find("wait_for_previous();"), std::string::npos);
   EXPECT_NE(source.find("async_wait<1>();"), std::string::npos);
-  EXPECT_NE(source.find("cluster_barrier_of_own();"), std::string::npos);
+  EXPECT_NE(source.find("cluster_arrive_of_own();"), std::string::npos);
 }
 
 TEST(ClusterReduction, SumsHalvesInFloat) {
@@ -225,7 +225,7 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
       }
       EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, configuration);
       EXPECT_NE(program->source.find("mapa.u64"), std::string::npos);
-      EXPECT_NE(program->source.find("cluster_barrier_of_own();"), std::string::npos);
+      EXPECT_NE(program->source.find("cluster_arrive_of_own();"), std::string::npos);
       EXPECT_EQ(program->source.find("mma.sync") != std::string::npos,
                 space->name().find("tensor") != std::string::npos);
     }

@@ -39,6 +39,11 @@ std::unique_ptr<TaskSpace> SpacesOf(const ComputeDag& dag, const Target& target,
   return *std::move(spaces);
 }
 
+// Of results around 1.
+double ToleranceOfNest(DType dtype) {
+  return dtype == DType::kFloat16 ? 4e-3 : dtype == DType::kBfloat16 ? 3e-2 : 1e-4;
+}
+
 // By target and number of the recurrence.
 class RecurrenceOnDeviceTest : public ::testing::TestWithParam<std::tuple<std::string, size_t>> {};
 
@@ -87,13 +92,41 @@ TEST(RecurrenceNestTest, NestsForCudaComputeTheDag) {
       SCOPED_TRACE(absl::StrCat(name, " ", absl::StrJoin(configuration, ",")));
       Metrics metrics;
       space.Evaluate(configuration, &metrics);
+      if (!metrics.legal && shape.rows * shape.units > 100) continue;  // registers
       ASSERT_TRUE(metrics.legal);
       const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
-      ASSERT_NO_FATAL_FAILURE(
-          testing::ExpectNestComputes(*lowered, reference, shape.dtype == DType::kFloat16 ? 4e-3 : 1e-4));
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, reference, ToleranceOfNest(shape.dtype)));
     }
   }
+}
+
+// On tensor cores: state of float32 in two parts, rows that do not fill a product, one and several blocks.
+TEST(RecurrenceNestTest, ProductsOnTensorCoresComputeTheDag) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  int found = 0;
+  for (const auto& [name, shape] : testing::Recurrences()) {
+    if (shape.dtype == DType::kFloat32 || shape.units % 16 != 0) continue;
+    const ComputeDag dag = Recurrent(shape);
+    const auto spaces = SpacesOf(dag, target, facts);
+    const Space& space = spaces->space(0);
+    const Reference reference = testing::MakeReference(dag, kInputs);
+    for (const std::vector<int32_t>& configuration :
+         std::vector<std::vector<int32_t>>{{1, 4, 1, 3}, {2, 4, 1, 3}, {4, 4, 1, 4}, {1, 4, 1, 4}, {16, 4, 1, 3}}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", absl::StrJoin(configuration, ",")));
+      Metrics metrics;
+      space.Evaluate(configuration, &metrics);
+      ASSERT_TRUE(metrics.legal);
+      const auto lowered = Lower(dag, space.Instantiate(configuration), target, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_GT(testing::CountStatements(lowered->kernels[0].body, StmtKind::kMma), 0);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(
+          *lowered, reference, shape.wide ? ToleranceOfNest(shape.dtype) / 4 : ToleranceOfNest(shape.dtype)));
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 25);
 }
 
 // A layer of a real size, for the first GPUs with clusters and for one without.
