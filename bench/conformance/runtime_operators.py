@@ -52,7 +52,7 @@ class Checker:
         fed = {n: a for n, a in arrays.items() if n not in constants}
         node = helper.make_node(op, [n if a is not None else "" for n, a in inputs], outputs, domain="com.microsoft", **attributes)
         infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in fed.items()]
-        graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=o) for o in outputs],
+        graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=o) for o in outputs if o],
                                   [numpy_helper.from_array(arrays[n], n) for n in constants])
         model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
         verdict = self.compare(model, fed, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, ["--rtol=1e-3", "--atol=1e-4"])
@@ -92,7 +92,7 @@ def attention(c, random):
     c.check("EmbedLayerNormalization", [*words, ("we", f(7, hidden)), ("pe", f(9, hidden)), ("se", f(2, hidden)), ("g", f(hidden)), ("b", f(hidden)),
                                         ("mask", mask)], ["we", "pe", "se", "g", "b"], ("y", "counts"), epsilon=1e-5)
     c.check("SkipLayerNormalization", [("x", f(batch, length, hidden)), ("skip", f(batch, length, hidden)), ("g", f(hidden)), ("b", f(hidden)),
-                                       ("bias", f(hidden))], ["g", "b", "bias"], epsilon=1e-5)
+                                       ("bias", f(hidden))], ["g", "b", "bias"], ("y", "mean", "inverse", "sum"), epsilon=1e-5)
 
 
 def grouped(c, random):
@@ -117,6 +117,24 @@ def grouped(c, random):
         for interleaved in (0, 1):
             c.check("GroupQueryAttention", [*qkv, *cache, *counts, *tables], [*known, "cos", "sin"], outputs, **shared, **rotary, rotary_interleaved=interleaved)
         c.check("GroupQueryAttention", [*qkv, *cache, *counts], known, outputs, **shared, smooth_softmax=1)
+
+
+def fused(c, random):
+    """FusedMatMul with the axes of its operands in all orders, and the statistics of a normalized sum."""
+    import numpy as np
+
+    def operand(shape, batch, last):
+        x = random.standard_normal(shape).astype(np.float32)
+        if last:
+            x = np.swapaxes(x, -1, -2)
+        return np.ascontiguousarray(np.moveaxis(x, -2, 0) if batch else x)
+
+    for flags in range(16):
+        names = {name: flags >> i & 1 for i, name in enumerate(("transA", "transB", "transBatchA", "transBatchB"))}
+        c.check("FusedMatMul", [("a", operand((2, 5, 3, 4), names["transBatchA"], names["transA"])),
+                                ("b", operand((2, 5, 4, 6), names["transBatchB"], names["transB"]))], [], alpha=0.5, **names)
+    x, skip, g = (random.standard_normal(s).astype(np.float32) for s in ((2, 5, 8), (2, 5, 8), (8,)))
+    c.check("SkipSimplifiedLayerNormalization", [("x", x), ("skip", skip), ("g", g)], ["g"], ("y", "", "inverse", "sum"), epsilon=1e-5)
 
 
 def quantised(c, random):
@@ -208,6 +226,7 @@ def main():
         c = Checker(pathlib.Path(folder))
         attention(c, random)
         grouped(c, random)
+        fused(c, np.random.default_rng(1))
         quantised(c, random)
         pairs(c, random)
         for op in ("Gelu", "FastGelu", "QuickGelu"):

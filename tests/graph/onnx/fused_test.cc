@@ -1,6 +1,7 @@
 // Operators of ONNX Runtime's own domain are what ONNX's operators compute that they stand for.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -65,6 +66,73 @@ TEST(Fused, GemmHasItsActivationBehindIt) {
     ModelBuilder fused = base();
     AddFused(fused, "FusedGemm", {"x", "w", "b"}, product);
     ExpectEqualModels(fused, plain, {RandomFloats({3, 4}, 3)});
+  }
+}
+
+// Operands are 2x5x3x4 and 2x5x4x6 once their axes are in MatMul's order.
+TEST(Fused, OperandsOfAProductMayHaveTheirAxesInOtherOrders) {
+  const auto axes = [](bool batch, bool last) {
+    if (batch) return last ? Ints{3, 0, 1, 2} : Ints{2, 0, 1, 3};
+    return last ? Ints{0, 1, 3, 2} : Ints{0, 1, 2, 3};
+  };
+  // Where MatMul's axes are in the operand.
+  const auto back = [](const Ints& stored) {
+    Ints perm(stored.size());
+    for (size_t i = 0; i < stored.size(); ++i) perm[stored[i]] = static_cast<int64_t>(i);
+    return perm;
+  };
+  const Ints left = {2, 5, 3, 4}, right = {2, 5, 4, 6};
+  for (int flags = 0; flags < 16; ++flags) {
+    SCOPED_TRACE(flags);
+    const bool a = flags & 1, b = flags & 2, batch_a = flags & 4, batch_b = flags & 8;
+    const Ints of_a = axes(batch_a, a), of_b = axes(batch_b, b);
+    Ints shape_a, shape_b;
+    for (int64_t d : of_a) shape_a.push_back(left[d]);
+    for (int64_t d : of_b) shape_b.push_back(right[d]);
+    const auto base = [&] {
+      ModelBuilder m = RuntimeModel();
+      m.Input("a", {shape_a.begin(), shape_a.end()}).Input("b", {shape_b.begin(), shape_b.end()});
+      return m;
+    };
+    ModelBuilder plain = base(), fused = base();
+    plain.Node("Transpose", {"a"}, {"ta"}, {{"perm", back(of_a)}});
+    plain.Node("Transpose", {"b"}, {"tb"}, {{"perm", back(of_b)}});
+    plain.Initializer("half", Array::FromFloats({}, {0.5f})).Node("MatMul", {"ta", "tb"}, {"p"});
+    plain.Node("Mul", {"p", "half"}, {"y"}).Output("y");
+    AddFused(fused, "FusedMatMul", {"a", "b"},
+             {{"alpha", 0.5f},
+              {"transA", int64_t{a}},
+              {"transB", int64_t{b}},
+              {"transBatchA", int64_t{batch_a}},
+              {"transBatchB", int64_t{batch_b}}});
+    ExpectEqualModels(fused, plain, {RandomFloats(shape_a, 1), RandomFloats(shape_b, 2)});
+  }
+}
+
+TEST(Fused, NormalizedSumsHaveTheirStatistics) {
+  // Sums 1, 3 and 2, -2: mean 2 and variance 1, mean 0 and variance 4; root mean squares sqrt(5) and 2.
+  const Array x = Array::FromFloats({1, 2, 2}, {0, 1, 1, -1}), skip = Array::FromFloats({1, 2, 2}, {1, 2, 1, -1});
+  const Array sum = Array::FromFloats({1, 2, 2}, {1, 3, 2, -2});
+  for (const bool centred : {true, false}) {
+    ModelBuilder model = RuntimeModel();
+    model.Input("x", {1, 2, 2}).Input("skip", {1, 2, 2}).Initializer("scale", Array::FromFloats({2}, {1, 10}));
+    model.Node(centred ? "SkipLayerNormalization" : "SkipSimplifiedLayerNormalization", {"x", "skip", "scale"},
+               {"y", centred ? "mean" : "", "inverse", "sum"}, {{"epsilon", 0.f}});
+    model.proto().mutable_graph()->mutable_node()->rbegin()->set_domain("com.microsoft");
+    model.Output("y").Output("inverse").Output("sum");
+    if (centred) model.Output("mean");
+    const auto network = model.Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    const auto got = EvaluateNetwork(*network, {x, skip});
+    ASSERT_TRUE(got.ok()) << got.status();
+    const float root = 1 / std::sqrt(5.f);
+    ExpectNear((*got)[0],
+               Array::FromFloats({1, 2, 2}, centred ? std::vector<float>{-1, 10, 1, -10}
+                                                    : std::vector<float>{root, 30 * root, 1, -10}),
+               1e-5);
+    ExpectNear((*got)[1], Array::FromFloats({1, 2, 1}, {centred ? 1 : root, 0.5f}), 1e-6);
+    ExpectNear((*got)[2], sum, 0);
+    if (centred) ExpectNear((*got)[3], Array::FromFloats({1, 2, 1}, {2, 0}), 0);
   }
 }
 

@@ -1,4 +1,7 @@
 // Operators of ONNX Runtime's own domain that its optimisers and converters write for what are several of ONNX's.
+#include <algorithm>
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
@@ -24,23 +27,22 @@ absl::Status QuickGelu(NodeImporter& node) {
   return c.Finish(c.Op("swish", {c.Input(0)}, {{"alpha", node.Float("alpha", 1.702)}}));
 }
 
-ImportValue LastTwoSwapped(Composer& c, const ImportValue& x) {
-  int64_t rank = RankOf(x);
+// An operand of FusedMatMul as MatMul has it. `batch`: its first axis is moved behind the batch axes, which follow it;
+// `last`: then the last two are swapped.
+ImportValue Operand(Composer& c, const ImportValue& x, bool batch, bool last) {
+  const int64_t rank = RankOf(x);
   if (rank < 2) return x;
-  Ints perm;
-  for (int64_t d = 0; d < rank; ++d) perm.push_back(d);
-  std::swap(perm[rank - 1], perm[rank - 2]);
-  return c.Transpose(x, perm);
+  Ints perm(rank);
+  std::iota(perm.begin(), perm.end(), 0);
+  if (batch) std::rotate(perm.begin(), perm.begin() + 1, perm.end() - 1);
+  if (last) std::swap(perm[rank - 1], perm[rank - 2]);
+  return std::is_sorted(perm.begin(), perm.end()) ? x : c.Transpose(x, perm);
 }
 
 absl::Status FusedMatMul(NodeImporter& node) {
   Composer c(node);
-  ImportValue a = c.Input(0), b = c.Input(1);
-  for (const char* name : {"transBatchA", "transBatchB"}) {
-    if (node.Int(name, 0) != 0) return absl::InvalidArgumentError(absl::StrCat(name, "=1 is not supported"));
-  }
-  if (node.Int("transA", 0) != 0) a = LastTwoSwapped(c, a);
-  if (node.Int("transB", 0) != 0) b = LastTwoSwapped(c, b);
+  const ImportValue a = Operand(c, c.Input(0), node.Int("transBatchA", 0) != 0, node.Int("transA", 0) != 0);
+  const ImportValue b = Operand(c, c.Input(1), node.Int("transBatchB", 0) != 0, node.Int("transB", 0) != 0);
   double alpha = node.Float("alpha", 1);
   ImportValue y = c.Matmul(a, b);
   return c.Finish(alpha == 1 ? y : c.Mul(y, c.Scalar(alpha, y)));

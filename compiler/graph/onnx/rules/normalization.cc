@@ -27,24 +27,30 @@ ImportValue Normalized(Composer& c, const ImportValue& x, int64_t axis, double e
   return c.Op(centred ? "layer_norm" : "rms_norm", {x}, {{"axis", axis}, {"epsilon", epsilon}});
 }
 
-// Further results, float32 unless stash_type is 16 (bfloat16): mean and 1 / standard deviation, or, not centred,
-// 1 / root mean square alone.
-void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& input, int64_t axis, bool centred) {
-  const double epsilon = node.Float("epsilon", kEpsilon);
-  const int64_t stash = node.Int("stash_type", 1);
-  const int inverse_at = centred ? 2 : 1;
-  if (!node.IsRead(1) && !node.IsRead(inverse_at)) return;
-  ImportValue x = c.Cast(input, stash == 16 ? DType::kBfloat16 : DType::kFloat32);
-  Ints axes(RankOf(x) - axis);
-  std::iota(axes.begin(), axes.end(), axis);
+struct Statistics {
+  int64_t axis = -1;
+  bool centred = true;
+  double epsilon = 0;
+  int inverse_at = 2;  // which result 1 / standard deviation is
+  DType type = DType::kFloat32;
+};
+
+// Further results: mean (1) and 1 / standard deviation, or, not centred, 1 / root mean square alone.
+void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& input, const Statistics& how) {
+  const bool mean_read = how.centred && node.IsRead(1);
+  if (!c.ok() || (!mean_read && !node.IsRead(how.inverse_at))) return;
+  ImportValue x = c.Cast(input, how.type);
+  Ints axes(RankOf(x) - how.axis);
+  std::iota(axes.begin(), axes.end(), how.axis);
   Attributes over{{"axes", axes}, {"keepdims", int64_t{1}}};
-  if (centred) {
+  if (how.centred) {
     const ImportValue mean = c.Op("reduce_mean", {x}, over);
     x = c.Sub(x, mean);
-    if (node.IsRead(1)) c.Set(1, mean);
+    if (mean_read) c.Set(1, mean);
   }
+  if (!node.IsRead(how.inverse_at)) return;
   const ImportValue square = c.Op("reduce_mean", {c.Mul(x, x)}, over);
-  if (node.IsRead(inverse_at)) c.Set(inverse_at, c.Op("rsqrt", {c.Add(square, c.Scalar(epsilon, square))}));
+  c.Set(how.inverse_at, c.Op("rsqrt", {c.Add(square, c.Scalar(how.epsilon, square))}));
 }
 
 // Parameters of a layer normalization, in the type of x. PyTorch's older exporter leaves those of a float16 model as
@@ -62,20 +68,23 @@ absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
   double epsilon = node.Float("epsilon", kEpsilon);
   ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
   if (node.HasInput(2)) y = c.Add(y, Parameter(c, 2, x));
-  SetStatistics(node, c, x, axis, centred);
+  const DType stash = node.Int("stash_type", 1) == 16 ? DType::kBfloat16 : DType::kFloat32;
+  SetStatistics(node, c, x, {axis, centred, epsilon, centred ? 2 : 1, stash});
   return c.Finish(y);
 }
 absl::Status LayerNormalization(NodeImporter& node) { return ImportLayerNorm(node, true); }
 absl::Status RmsNormalization(NodeImporter& node) { return ImportLayerNorm(node, false); }
 
-// The sum of an input and a residual, normalised; result 3 is the sum.
+// The sum of an input and a residual, normalised; results 1 and 2 are its statistics, result 3 is the sum.
 absl::Status ImportSkip(NodeImporter& node, bool centred) {
   Composer c(node);
   ImportValue x = c.Add(c.Input(0), c.Input(1)), scale = c.Input(2);
   int bias = centred ? 4 : 3;
   if (node.HasInput(bias)) x = c.Add(x, c.Input(bias));
-  ImportValue y = c.Mul(Normalized(c, x, -1, node.Float("epsilon", 1e-12), centred), scale);
+  const double epsilon = node.Float("epsilon", 1e-12);
+  ImportValue y = c.Mul(Normalized(c, x, -1, epsilon, centred), scale);
   if (centred && node.HasInput(3)) y = c.Add(y, c.Input(3));
+  SetStatistics(node, c, x, {RankOf(x) - 1, centred, epsilon});
   if (node.IsRead(3)) c.Set(3, x);
   return c.Finish(y);
 }
