@@ -29,8 +29,8 @@ cases below run before this conversion, in double precision.)
 
 **Quantised models.** Pairs of QuantizeLinear and DequantizeLinear around Conv, MatMul and Gemm become products of 8-bit integers with int32 accumulators,
 followed by the scale, as QLinearConv and QLinearMatMul do: both ways of writing a model give the same tasks. Results are those of ONNX Runtime, which may
-differ from float32 results by one step of the quantised type. Views and maxima between a pair stay in integers; Add and similar operators are computed in
-float32, as in ONNX Runtime. If the right factor is constant, the zero point of the left one is folded into the bias, or multiplied by sums of the constant's
+differ from float32 results by one step of the quantised type. Views and maxima between a pair stay in integers; means, interpolations and sums of tensors
+of one scale are computed from the integers and scaled once; Add and similar operators are otherwise computed in float32, as in ONNX Runtime. If the right factor is constant, the zero point of the left one is folded into the bias, or multiplied by sums of the constant's
 columns where it is known only at run time (DynamicQuantizeLinear), so that both are read as 8-bit values. Images of 8 bits whose channels are no multiple
 of four get channels of zeros.
 A product stays in float32 if a scale is not constant, if the left factor has several scales, or if int32 might not hold the sums. (The cases below run before
@@ -41,6 +41,11 @@ Clip that is NaN is no limit. ReduceMax, ReduceMin, ArgMax, ArgMin and Hardmax c
 the first element: ReduceMax is then NaN, ArgMax 0, and Hardmax has no 1. TopK takes NaN for the largest number. Pooling by maxima ignores NaN (in ONNX Runtime,
 the answer depends on the position in the window), and its maximum of a window of -inf is -inf (in ONNX Runtime, that or the lowest finite number, by the shape
 of the window). A slope of PRelu that is NaN or infinite changes negative elements alone. Where cuDNN or cuBLAS computes a Relu, it may be 0 for NaN.
+
+**Integers by zero.** Div and Mod of integers by 0, which ONNX leaves undefined, are 0.
+
+**Resize** with align_corners and scales takes the size times the scale for the size of the result, also where that is no integer, as ONNX's test data do. PyTorch and ONNX
+Runtime take the rounded size there; give `sizes` in place of scales (in PyTorch `size` in place of `scale_factor`) for their results.
 
 **Regions and determinants.** RoiAlign with sampling_ratio=0 takes as many samples as a region is large, which only a run shows. The mean
 is computed from the share of each row and column of the image in each bin, by two reductions over whole rows and columns, which takes longer the larger the image
