@@ -42,6 +42,8 @@ the first element: ReduceMax is then NaN, ArgMax 0, and Hardmax has no 1. TopK t
 the answer depends on the position in the window), and its maximum of a window of -inf is -inf (in ONNX Runtime, that or the lowest finite number, by the shape
 of the window). A slope of PRelu that is NaN or infinite changes negative elements alone. Where cuDNN or cuBLAS computes a Relu, it may be 0 for NaN.
 
+**Dropout** keeps every element at inference, so that its mask is all ones (in ONNX Runtime, all zeros before opset 12).
+
 **Integers by zero.** Div and Mod of integers by 0, which ONNX leaves undefined, are 0.
 
 **Resize** with align_corners and scales takes the size times the scale for the size of the result, also where that is no integer, as ONNX's test data do. PyTorch and ONNX

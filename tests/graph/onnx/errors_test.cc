@@ -207,8 +207,8 @@ std::vector<ErrorCase> NodeErrors() {
       "node 'node_y' (BatchNormalization of opset 9): it is in training mode, which is not supported: export the model "
       "for inference");
   add("DropoutMask",
-      ModelBuilder(10).Input("x", {1}).Node("Dropout", {"x"}, {"y", "m"}).Output("y").Output("m", DType::kBool),
-      "node 'node_y' (Dropout of opset 10): its mask is used, which is not supported");
+      ModelBuilder(10).Input("x", {1 << 15, 1 << 16}).Node("Dropout", {"x"}, {"y", "m"}).Output("m", DType::kBool),
+      "node 'node_y' (Dropout of opset 10): its mask of 2147483648 elements is used, which is too large");
   add("TextConstant", ModelBuilder(13).Node("Constant", {}, {"y"}, {{"value_string", "a"}}).Output("y"),
       "node 'node_y' (Constant of opset 13): a constant of text is not supported");
   add("CastToText", one("Cast", {1}, {{"to", int64_t{8}}}),

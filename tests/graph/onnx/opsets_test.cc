@@ -303,6 +303,22 @@ TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
   }
 }
 
+// Nothing is dropped at inference. The mask had the type of x before opset 10.
+TEST(Opsets, MasksOfDropoutAreOnes) {
+  for (int64_t opset : {7, 9, 10, 11, 12, 13}) {
+    SCOPED_TRACE(opset);
+    ModelBuilder model(opset);
+    const DType type = opset < 10 ? DType::kFloat32 : DType::kBool;
+    auto network = model.Input("x", {2}).Node("Dropout", {"x"}, {"y", "m"}).Output("y").Output("m", type).Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    auto outputs = EvaluateNetwork(*network, {Floats({2}, {3, 4})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectNear((*outputs)[0], Floats({2}, {3, 4}), 0);
+    EXPECT_EQ((*outputs)[1].dtype, type);
+    ExpectNear(CastArray((*outputs)[1], DType::kFloat32), Floats({2}, {1, 1}), 0);
+  }
+}
+
 TEST(Opsets, HardmaxHasNoOneWhereNanComesFirst) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (int64_t opset : {11, 13}) {

@@ -1,4 +1,5 @@
 // Dropout: nothing happens at inference.
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
 
@@ -9,7 +10,7 @@ bool Known(const ImportValue& value, double number) {
   return value->value && value->type.elements() == 1 && value->value->at(0) == number;
 }
 
-// In training mode too where nothing is dropped. The mask is all true then.
+// In training mode too where nothing is dropped. The mask is all ones then; before opset 10 it has the type of x.
 absl::Status ImportDropout(NodeImporter& node) {
   node.Ignore({"ratio", "seed"});
   node.IgnoreInput(1);  // the ratio
@@ -28,11 +29,11 @@ absl::Status ImportDropout(NodeImporter& node) {
   }
   if (node.IsRead(1)) {
     const int64_t count = x->type.elements();
-    if (node.opset() < 12 || !node.SpendConstantBytes(count)) {
-      return absl::InvalidArgumentError("its mask is used, which is not supported");
-    }
-    Array mask(DType::kBool, x->type.shape);
-    for (int64_t i = 0; i < count; ++i) mask.set_int(i, 1);
+    const DType type = node.opset() < 10 ? x->type.dtype : DType::kBool;
+    if (!node.SpendConstantBytes(count * BytesOf(type)))
+      return absl::InvalidArgumentError(absl::StrCat("its mask of ", count, " elements is used, which is too large"));
+    Array mask(type, x->type.shape);
+    for (int64_t i = 0; i < count; ++i) mask.set(i, 1);
     node.Set(1, KnownValue(std::move(mask), node.node().name));
   }
   return node.Emit("identity", {x});
