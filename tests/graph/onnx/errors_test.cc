@@ -206,6 +206,14 @@ std::vector<ErrorCase> NodeErrors() {
           .Output("y"),
       "node 'node_y' (BatchNormalization of opset 9): it is in training mode, which is not supported: export the model "
       "for inference");
+  add("BatchNormOfOtherElements",
+      ModelBuilder(7)
+          .Input("x", {2, 3, 4})
+          .Initializer("s", Array(DType::kFloat32, {3}))
+          .Node("BatchNormalization", {"x", "s", "s", "s", "s"}, {"y"}, {{"spatial", int64_t{0}}})
+          .Output("y"),
+      "node 'node_y' (BatchNormalization of opset 7): with spatial=0, input 1 must be as an element of input 0 (float32 "
+      "2x3x4), not float32 3");
   add("DropoutMask",
       ModelBuilder(10).Input("x", {1 << 15, 1 << 16}).Node("Dropout", {"x"}, {"y", "m"}).Output("m", DType::kBool),
       "node 'node_y' (Dropout of opset 10): its mask of 2147483648 elements is used, which is too large");

@@ -39,19 +39,32 @@ absl::Status ByOwnStatistics(NodeImporter& node, const std::vector<ImportValue>&
   return c.status();
 }
 
+// By statistics for each element of an image: all parameters are as x without its first axis.
+absl::Status ByElementStatistics(NodeImporter& node, const std::vector<ImportValue>& inputs) {
+  Composer c(node);
+  const ImportValue &x = inputs[0], &variance = inputs[4];
+  const Composer::Ints& shape = x->type.shape;
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const Composer::Ints& of = inputs[i]->type.shape;
+    if (!shape.empty() && of == Composer::Ints(shape.begin() + 1, shape.end())) continue;
+    return absl::InvalidArgumentError(absl::StrCat("with spatial=0, input ", i, " must be as an element of input 0 (",
+                                                   x->type.ToString(), "), not ", inputs[i]->type.ToString()));
+  }
+  const ImportValue deviation = c.Op("sqrt", {c.Add(variance, c.Scalar(node.Float("epsilon", 1e-5), variance))});
+  return c.Finish(c.Add(c.Mul(c.Div(c.Sub(x, inputs[3]), deviation), inputs[1]), inputs[2]));
+}
+
 absl::Status ImportBatchNormalization(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   if (inputs.size() != 5) return absl::InvalidArgumentError("it must have 5 inputs");
   if (node.Int("training_mode", 0) != 0) return ByOwnStatistics(node, inputs);
-  // Before opset 14 training shows by further results. Opset 7 and 8 have per-element statistics.
+  // Before opset 14 training shows by further results.
   for (size_t i = 1; i < node.node().outputs.size(); ++i) {
     if (node.node().outputs[i].empty()) continue;
     return absl::InvalidArgumentError("it is in training mode, which is not supported: export the model for inference");
   }
-  if (node.Int("spatial", 1) == 0) {
-    return absl::InvalidArgumentError("spatial=0 (statistics for each element) is not supported");
-  }
   node.Ignore({"momentum"});
+  if (node.Int("spatial", 1) == 0) return ByElementStatistics(node, inputs);
   // From opset 15 on, parameters may have another type.
   for (size_t i = 1; i < inputs.size(); ++i) {
     if (inputs[i]->type.dtype == inputs[0]->type.dtype) continue;
