@@ -184,25 +184,72 @@ TEST(Loop, ReadsNamesThatExist) {
             "and no result of a node");
 }
 
-TEST(Scan, RunsBackwardsToo) {
-  ModelBuilder model(18);
-  model.Input("x", {3, 1}).Initializer("zero", Array(DType::kFloat32, {1})).Output("last").Output("all");
-  onnx::NodeProto* node =
-      AddNode(model.proto().mutable_graph()->mutable_node(), "Scan", {"zero", "x"}, {"last", "all"});
+// s += v in each step, and -s of each step is stacked.
+onnx::NodeProto* AddSums(ModelBuilder& model, const std::vector<std::string>& inputs) {
+  onnx::NodeProto* node = AddNode(model.proto().mutable_graph()->mutable_node(), "Scan", inputs, {"last", "all"});
   onnx::AttributeProto* count = node->add_attribute();
   count->set_name("num_scan_inputs");
   count->set_type(onnx::AttributeProto::INT);
   count->set_i(1);
-  onnx::AttributeProto* directions = node->add_attribute();
-  directions->set_name("scan_input_directions");
-  directions->set_type(onnx::AttributeProto::INTS);
-  directions->add_ints(1);
   onnx::GraphProto* body = AddBody(node, "body");
   AddNode(body->mutable_node(), "Add", {"s", "v"}, {"t"});
   AddNode(body->mutable_node(), "Neg", {"t"}, {"u"});
   AddNames(body, {"s", "v"}, {"t", "u"});
+  model.Output("last").Output("all");
+  return node;
+}
+
+void AddDirection(onnx::NodeProto* node, const std::string& name) {
+  onnx::AttributeProto* directions = node->add_attribute();
+  directions->set_name(name);
+  directions->set_type(onnx::AttributeProto::INTS);
+  directions->add_ints(1);
+}
+
+TEST(Scan, RunsBackwardsToo) {
+  ModelBuilder model(18);
+  model.Input("x", {3, 1}).Initializer("zero", Array(DType::kFloat32, {1}));
+  AddDirection(AddSums(model, {"zero", "x"}), "scan_input_directions");
   ExpectValues(model, {Array::FromFloats({3, 1}, {1, 2, 4})},
                {Array::FromFloats({1}, {7}), Array::FromFloats({3, 1}, {-4, -6, -7})});
+}
+
+ModelBuilder BatchedSums(const std::string& lengths, bool backwards) {
+  ModelBuilder model(8);
+  model.Input("x", {2, 3, 1}).Initializer("start", Array::FromFloats({2, 1}, {0, 100}));
+  onnx::NodeProto* node = AddSums(model, {lengths, "start", "x"});
+  if (backwards) AddDirection(node, "directions");
+  return model;
+}
+
+TEST(Scan, OfOpset8RunsEachSequenceOfABatch) {
+  const Array x = Array::FromFloats({2, 3, 1}, {1, 2, 4, 10, 20, 40});
+  ExpectValues(BatchedSums("", false), {x},
+               {Array::FromFloats({2, 1}, {7, 170}), Array::FromFloats({2, 3, 1}, {-1, -3, -7, -110, -130, -170})});
+  ExpectValues(BatchedSums("", true), {x},
+               {Array::FromFloats({2, 1}, {7, 170}), Array::FromFloats({2, 3, 1}, {-4, -6, -7, -140, -160, -170})});
+}
+
+TEST(Scan, OfOpset8EndsWhereASequenceDoes) {
+  const Array x = Array::FromFloats({2, 3, 1}, {1, 2, 4, 10, 20, 40});
+  ModelBuilder model = BatchedSums("lengths", true);
+  model.Initializer("lengths", IntList({3, 2}));
+  ExpectValues(model, {x},
+               {Array::FromFloats({2, 1}, {7, 130}), Array::FromFloats({2, 3, 1}, {-4, -6, -7, -120, -130, 0})});
+  ModelBuilder longer = BatchedSums("lengths", false);
+  longer.Initializer("lengths", IntList({3, 4}));
+  EXPECT_EQ(
+      ErrorOf(longer),
+      "cannot import 'model.onnx': node 'node_last' (Scan of opset 8): its lengths must be 2 numbers from 1 to 3");
+}
+
+TEST(Scan, OfOpset8HasOneBatch) {
+  ModelBuilder model(8);
+  model.Input("x", {3, 3, 1}).Initializer("start", Array(DType::kFloat32, {2, 1}));
+  AddSums(model, {"", "start", "x"});
+  EXPECT_EQ(ErrorOf(model),
+            "cannot import 'model.onnx': node 'node_last' (Scan of opset 8): its inputs differ in their batch or in "
+            "their number of steps");
 }
 
 // A type that we do not have is kept in a wider one, and its results are those of the narrow one.
