@@ -22,7 +22,7 @@ SHAPE_INPUTS = {
     "Range": {0, 1, 2}, "ReduceL1": {1}, "ReduceL2": {1}, "ReduceLogSum": {1}, "ReduceLogSumExp": {1}, "ReduceMax": {1},
     "ReduceMean": {1}, "ReduceMin": {1}, "ReduceProd": {1}, "ReduceSum": {1}, "ReduceSumSquare": {1}, "Reshape": {1},
     "Resize": {1, 2, 3}, "STFT": {1, 3}, "Slice": {1, 2, 3, 4}, "Split": {1}, "Squeeze": {1}, "Tile": {1}, "TopK": {1},
-    "Trilu": {1}, "Unsqueeze": {1}, "Upsample": {1},
+    "Trilu": {1}, "Unique": {0}, "Unsqueeze": {1}, "Upsample": {1},
 }
 
 

@@ -73,7 +73,7 @@ tensor and that were processed separately can be written back to their places by
 **Indices** out of range are rejected in a model's constants and in inputs in host memory. Indices that the network computes, or that are in GPU memory, are
 clamped to the first or last element; in `Scatter*`, elements with such an index are ignored.
 
-**Not supported by design.** An operator must be expressible as a sum or selection of elements at given indices. Others (`Unique`, image decoding, text) would
+**Not supported by design.** An operator must be expressible as a sum or selection of elements at given indices. Others (`Unique`, unless it is of a constant, image decoding, text) would
 need host code or a library; there is none, and they are rejected by name. `TopK` counts, for each element, the elements before it, which takes time quadratic in
 the length of the axis.
 

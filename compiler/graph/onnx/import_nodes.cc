@@ -31,7 +31,6 @@ std::string WhyNever(const std::string& op) {
     std::vector<const char*> ops;
   };
   static const auto& reasons = *new std::vector<Reason>{
-      {"the extent of its result depends on what the network computes: do it after the network", {"Unique"}},
       {"of text", {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"}},
       {"of training",
        {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},

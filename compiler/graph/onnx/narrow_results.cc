@@ -49,6 +49,7 @@ bool MovesData(const std::string& op) {
                                                         "TopK",
                                                         "Transpose",
                                                         "Trilu",
+                                                        "Unique",
                                                         "Unsqueeze",
                                                         "Where"};
   return names.count(op) != 0;
@@ -82,6 +83,7 @@ std::string NarrowOf(const ImportState& state, const OnnxNode& node, int result,
     return "";
   }
   if ((op == "TopK" || op == "MaxPool") && result == 1) return "";
+  if (op == "Unique" && result > 0) return "";
   for (int i = 0; i < inputs; ++i) {
     auto it = state.values.find(node.inputs[i]);
     if (it != state.values.end() && it->second->type.dtype == storage) return it->second->narrow;

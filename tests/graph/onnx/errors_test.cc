@@ -48,12 +48,11 @@ std::vector<ErrorCase> GraphErrors() {
       ModelBuilder(13)
           .Input("x", {1})
           .Node("FromTheFuture", {"x"}, {"a"})
-          .Node("Unique", {"a"}, {"b"})
-          .Node("Unique", {"b"}, {"y"})
+          .Node("StringConcat", {"a"}, {"b"})
+          .Node("StringConcat", {"b"}, {"y"})
           .Output("y"),
-      "it has operators that are not supported, of opset 13: FromTheFuture, Unique (2 nodes: the extent of its result "
-      "depends on what the network "
-      "computes: do it after the network): export the model without them, or add them as CONTRIBUTING.md says");
+      "it has operators that are not supported, of opset 13: FromTheFuture, StringConcat (2 nodes: of text): "
+      "export the model without them, or add them as CONTRIBUTING.md says");
   ModelBuilder foreign = Relu();
   foreign.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   add("UnknownDomain", foreign,
@@ -212,8 +211,12 @@ std::vector<ErrorCase> NodeErrors() {
           .Initializer("s", Array(DType::kFloat32, {3}))
           .Node("BatchNormalization", {"x", "s", "s", "s", "s"}, {"y"}, {{"spatial", int64_t{0}}})
           .Output("y"),
-      "node 'node_y' (BatchNormalization of opset 7): with spatial=0, input 1 must be as an element of input 0 (float32 "
+      "node 'node_y' (BatchNormalization of opset 7): with spatial=0, input 1 must be as an element of input 0 "
+      "(float32 "
       "2x3x4), not float32 3");
+  add("UniqueAtRunTime", ModelBuilder(13).Input("x", {4}).Node("Unique", {"x"}, {"y"}).Output("y"),
+      "node 'node_y' (Unique of opset 13): the extent of its result depends on what the network computes: do it after "
+      "the network");
   add("DropoutMask",
       ModelBuilder(10).Input("x", {1 << 15, 1 << 16}).Node("Dropout", {"x"}, {"y", "m"}).Output("m", DType::kBool),
       "node 'node_y' (Dropout of opset 10): its mask of 2147483648 elements is used, which is too large");

@@ -310,6 +310,30 @@ TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
   }
 }
 
+// NaN is one number, the largest.
+TEST(Opsets, UniqueOfConstantsIsFolded) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const bool sorted : {true, false}) {
+    ModelBuilder model(13);
+    model.Initializer("c", Floats({2, 3}, {3, kNan, 1, 3, -2, kNan}));
+    model.Node("Unique", {"c"}, {"y", "first", "which", "counts"}, {{"sorted", int64_t{sorted}}});
+    model.Output("y").Output("first", DType::kInt64).Output("which", DType::kInt64).Output("counts", DType::kInt64);
+    const auto outputs = EvaluateNetwork(model.Import().value(), {});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const std::vector<std::vector<float>> want =
+        sorted ? std::vector<std::vector<float>>{{-2, 1, 3, kNan}, {4, 2, 0, 1}, {2, 3, 1, 2, 0, 3}, {1, 1, 2, 2}}
+               : std::vector<std::vector<float>>{{3, kNan, 1, -2}, {0, 1, 2, 4}, {0, 1, 2, 0, 3, 1}, {2, 2, 1, 1}};
+    for (size_t i = 0; i < want.size(); ++i) {
+      const Array& got = (*outputs)[i];
+      ASSERT_EQ(got.shape, Ints{static_cast<int64_t>(want[i].size())});
+      for (size_t k = 0; k < want[i].size(); ++k) {
+        const double value = got.at(static_cast<int64_t>(k));
+        EXPECT_TRUE(std::isnan(want[i][k]) ? std::isnan(value) : value == want[i][k]) << i << " " << k;
+      }
+    }
+  }
+}
+
 // Nothing is dropped at inference. The mask had the type of x before opset 10.
 TEST(Opsets, MasksOfDropoutAreOnes) {
   for (int64_t opset : {7, 9, 10, 11, 12, 13}) {

@@ -37,7 +37,8 @@ const std::map<std::string, OnnxRule>& OnnxRules() {
                        onnx_rules::Sequences,
                        onnx_rules::Shape,
                        onnx_rules::Slice,
-                       onnx_rules::Softmax}) {
+                       onnx_rules::Softmax,
+                       onnx_rules::Unique}) {
       for (const OnnxRule& rule : list()) all->emplace(rule.op, rule);
     }
     return all;

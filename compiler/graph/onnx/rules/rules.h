@@ -61,6 +61,7 @@ std::vector<OnnxRule> Shape();      // Shape Size
 std::vector<OnnxRule> Signal();     // DFT STFT HannWindow MelWeightMatrix ...
 std::vector<OnnxRule> Slice();      // Slice Split
 std::vector<OnnxRule> Softmax();    // Softmax LogSoftmax
+std::vector<OnnxRule> Unique();
 
 }  // namespace onnx_rules
 }  // namespace diapason
