@@ -314,6 +314,8 @@ absl::Status RunResume(const JobFlags& flags, Session& session) {
 
 absl::Status RunDelete(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Service> client, Connect(flags));
+  // Delete is OK for a job that is not there, so that it can be repeated: only this tells a mistyped number.
+  for (const int64_t job : flags.jobs) RETURN_IF_ERROR(client->Get(job).status());
   for (const int64_t job : flags.jobs) {
     RETURN_IF_ERROR(client->Delete(job));
     if (!flags.json) session.out << "job " << job << " is deleted\n";

@@ -216,6 +216,12 @@ TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
   const CliResult first = Cli({"jobs", "watch", "1", "--service", address, "--json"});
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(first.json()["measured"], 0);  // the other job has measured all that was asked for
+  // A number that is no job's keeps the others too.
+  ExpectError(Cli({"jobs", "delete", "1", "7", "--service", address}),
+              "there is no job 7; `diapason jobs list` shows those there are");
+  EXPECT_EQ(Jobs(address).size(), 2u);
+  EXPECT_EQ(Cli({"jobs", "delete", "1", "--service", address}).out, "job 1 is deleted\n");
+  EXPECT_EQ(Jobs(address).size(), 1u);
   EXPECT_EQ(Cli({"query", "--service", address, "--model", "model"}).code, 0);
 }
 
@@ -223,7 +229,7 @@ TEST_F(ServiceCli, BadInput) {
   auto service = Serve();
   const std::string address = service->Address();
   const std::string none = "there is no job 7; `diapason jobs list` shows those there are";
-  for (const char* command : {"watch", "cancel", "resume"})
+  for (const char* command : {"watch", "cancel", "resume", "delete"})
     ExpectError(Cli({"jobs", command, "7", "--service", address}), none);
   ExpectError(Cli({"jobs", "watch", "--service", address}),
               "JOB is missing; `diapason jobs watch --help` shows what to give", kUsage);
