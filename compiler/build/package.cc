@@ -61,9 +61,12 @@ absl::StatusOr<Package> Package::Open(const std::string& path) {
   }
   const std::string manifest = absl::StrCat(path, "/", kManifestFile);
   absl::StatusOr<std::string> text = ReadPackageFile(manifest);
-  if (absl::IsNotFound(text.status()))
-    return absl::NotFoundError(absl::StrCat("'", path, "' is no package: it has no ", kManifestFile,
-                                            "; name a folder or a .dpk file made by 'diapason build'"));
+  if (absl::IsNotFound(text.status())) {
+    const std::string what = std::filesystem::exists(path, ignored)
+                                 ? absl::StrCat("'", path, "' is no package: it has no ", kManifestFile)
+                                 : absl::StrCat("there is no file or folder '", path, "'");
+    return absl::NotFoundError(absl::StrCat(what, "; name a folder or a .dpk file made by 'diapason build'"));
+  }
   if (!text.ok()) return text.status();
   ASSIGN_OR_RETURN(std::vector<PackageManifest> plans, PlansFromJson(*text, manifest));
   return Package(path, std::move(plans));

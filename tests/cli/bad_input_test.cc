@@ -133,11 +133,13 @@ TEST_F(BadInput, HistoriesThatCannotBeWritten) {
 }
 
 TEST_F(BadInput, PackagesThatAreNone) {
-  ExpectError(Cli({"run", Path("none")}),
-              "'" + Path("none") +
-                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
+  ExpectError(Cli({"run", Path("none")}), "there is no file or folder '" + Path("none") +
+                                              "'; name a folder or a .dpk file made by 'diapason build'");
   std::filesystem::create_directory(Path("full"));
   std::ofstream(Path("full/file")) << "mine";
+  ExpectError(Cli({"run", Path("full")}),
+              "'" + Path("full") +
+                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   const CliResult result =
       Cli({"build", "gemm", "--m", "8", "--n", "8", "--k", "8", "--target", "cpu", "--out", Path("full")});
   EXPECT_EQ(result.code, 1);

@@ -93,9 +93,8 @@ TEST_F(ProfileCommand, WritesATraceWhoseKernelsFollowEachOther) {
 
 TEST_F(ProfileCommand, ShowsEachPlanOrTheOneThatIsAskedFor) {
   Build({"gemm", "--m", "8", "--n", "8", "--k", "8"});
-  ExpectError(Cli({"profile", Path("none")}),
-              "'" + Path("none") +
-                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
+  ExpectError(Cli({"profile", Path("none")}), "there is no file or folder '" + Path("none") +
+                                                  "'; name a folder or a .dpk file made by 'diapason build'");
   ExpectError(Profile({"--dim", "seq=4"}), "the package has no symbolic dimension 'seq': its shapes are fixed");
 }
 

@@ -220,6 +220,6 @@ def test_what_is_no_package_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         dp.load(tmp_path / "none")
     assert isinstance(caught.value, dp.NotFoundError)
-    assert str(caught.value) == f"'{tmp_path / 'none'}' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'"
+    assert str(caught.value) == f"there is no file or folder '{tmp_path / 'none'}'; name a folder or a .dpk file made by 'diapason build'"
     with pytest.raises(ValueError, match="^threads is -1; give 0 for as many as the package was built for, or a number above 0$"):
         dp.load(tmp_path, threads=-1)

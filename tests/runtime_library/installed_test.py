@@ -136,7 +136,7 @@ class Installed(unittest.TestCase):
         run(CC, EXAMPLES / "run_package.c", f"-I{self.prefix}/include", f"-L{self.library_folder()}", "-ldiapason_runtime", "-o", program)
         done = subprocess.run([program, "none"], capture_output=True, text=True, env=environment, timeout=100)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, "run_package: 'none' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'\n")
+        self.assertEqual(done.stderr, "run_package: there is no file or folder 'none'; name a folder or a .dpk file made by 'diapason build'\n")
 
     def test_the_program_has_manual_pages_and_completions(self):
         prefix = self.root / "program"

@@ -439,8 +439,7 @@ TEST_F(RuntimeTest, PackagesThatCannotBeLoadedAreNamed) {
   diapason_package* package = nullptr;
   EXPECT_EQ(diapason_package_load(Path("none").c_str(), nullptr, &package), DIAPASON_NOT_FOUND);
   EXPECT_EQ(diapason_last_error(),
-            "'" + Path("none") +
-                "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
+            "there is no file or folder '" + Path("none") + "'; name a folder or a .dpk file made by 'diapason build'");
   BuildClassifier();
   std::string weights = ReadText(Path("p/weights.bin"));
   weights[7] = static_cast<char>(weights[7] ^ 1);

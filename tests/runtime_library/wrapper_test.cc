@@ -45,9 +45,8 @@ TEST_F(WrapperTest, ErrorsAreExceptions) {
     FAIL() << "no such package";
   } catch (const runtime::Error& error) {
     EXPECT_EQ(error.status(), DIAPASON_NOT_FOUND);
-    EXPECT_EQ(error.what(),
-              "'" + Path("none") +
-                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
+    EXPECT_EQ(error.what(), "there is no file or folder '" + Path("none") +
+                                "'; name a folder or a .dpk file made by 'diapason build'");
   }
 }
 
