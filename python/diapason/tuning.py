@@ -127,6 +127,17 @@ def _progress(state: dict[str, Any]) -> Progress:
     return Progress(**{**state, "tasks": [TaskProgress(**task) for task in state["tasks"]]})
 
 
+def _check_limits(**given: float | None) -> None:
+    """Arguments whose 0 would mean their default to the library."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name == "trials" and value < 1:
+            raise _make_error("INVALID_ARGUMENT", f"trials is {value}; give a number of at least 1, or None for the default")
+        if not value > 0:  # nan too
+            raise _make_error("INVALID_ARGUMENT", f"{name} is {value}; give a number above 0, or None for the default")
+
+
 def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], trials: int | None = None, seconds: float | None = None,
          callback: Callable[[Progress], object] | None = None, progress: bool | None = None, tasks: Sequence[int] | None = None,
          early_stop: float = 0, seed: int = 0, shipped_records: bool = True, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
@@ -165,6 +176,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
         Error: the tuned network is wrong or could not be checked (``result`` of the exception is the :class:`TuneResult`), or the run failed.
         KeyboardInterrupt: Ctrl-C.
     """
+    _check_limits(trials=trials, seconds=seconds, min_repeat_ms=min_repeat_ms)
     library = _library()
     wanted = library.TuneOptions()
     wanted.target, wanted.history = target, os.fspath(history)

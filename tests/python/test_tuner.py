@@ -299,6 +299,21 @@ def test_errors_have_the_text_of_the_library(tmp_path):
         dp.build("gemm", CPU, out=tmp_path / "package", history=tmp_path / "none.db", **GEMM)
 
 
+@pytest.mark.parametrize("name, value, wanted", [
+    ("trials", 0, "trials is 0; give a number of at least 1, or None for the default"),
+    ("trials", -3, "trials is -3; give a number of at least 1, or None for the default"),
+    ("seconds", 0, "seconds is 0; give a number above 0, or None for the default"),
+    ("seconds", -1.5, "seconds is -1.5; give a number above 0, or None for the default"),
+    ("seconds", float("nan"), "seconds is nan; give a number above 0, or None for the default"),
+    ("min_repeat_ms", 0, "min_repeat_ms is 0; give a number above 0, or None for the default"),
+])
+def test_limits_of_tuning_are_above_0(tmp_path, name, value, wanted):
+    with pytest.raises(dp.InvalidArgumentError) as caught:
+        dp.tune("gemm", CPU, history=tmp_path / "h.db", **{name: value}, **GEMM)
+    assert str(caught.value) == wanted
+    assert not (tmp_path / "h.db").exists()
+
+
 def test_the_program_is_beside_the_extension():
     import diapason._tuner
 
