@@ -98,6 +98,16 @@ absl::Status QuickCheck(SqliteDatabase& db) {
   return DamagedError(db.path(), CleanUtf8(result));
 }
 
+// CheckIdentity, and with allow_damage of a file that was cut too.
+absl::Status Identify(SqliteDatabase& db, const HistoryOptions& options) {
+  if (!options.allow_damage) return CheckIdentity(db);
+  db.set_salvaging();
+  absl::Status identity = CheckIdentity(db);
+  if (!absl::IsDataLoss(identity)) return identity;
+  RETURN_IF_ERROR(db.ReadCutFile());
+  return CheckIdentity(db);
+}
+
 // A reader that may not write beside the file cannot share a log with writers; without a log there is nothing to share.
 absl::StatusOr<std::unique_ptr<SqliteDatabase>> OpenAndIdentify(const std::string& path, HistoryMode mode,
                                                                 const HistoryOptions& options) {
@@ -109,10 +119,10 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> OpenAndIdentify(const std::strin
   const bool writable = sqlite3_db_readonly(db->handle(), "main") == 0;
   if (mode != HistoryMode::kReadOnly && !writable) return ReadOnlyError(path);
   if (mode == HistoryMode::kReadOnly) RETURN_IF_ERROR(db->Exec("PRAGMA query_only=ON"));
-  absl::Status identity = CheckIdentity(*db);
+  absl::Status identity = Identify(*db, options);
   if (absl::IsPermissionDenied(identity) && mode == HistoryMode::kReadOnly && !has_log) {
     ASSIGN_OR_RETURN(db, SqliteDatabase::Open(path, SqliteDatabase::Access::kImmutable, options.busy_timeout));
-    identity = CheckIdentity(*db);
+    identity = Identify(*db, options);
   }
   if (!identity.ok()) return identity;
   return db;

@@ -238,7 +238,8 @@ class History {
   absl::StatusOr<HistoryInfo> Info();
 
   // Calls `take` for each selected record in the order of their ids, within one snapshot, and counts them. Returns the
-  // first error of `take`, which must not call this history. DataLoss: a record is damaged, unless skip_damaged is set.
+  // first error of `take`, which must not call this history. DataLoss: a record is damaged, and
+  // skip_damaged is not set or none can be read.
   absl::StatusOr<ExportReport> Scan(const ExportOptions& options,
                                     const std::function<absl::Status(const TuningRecord& record)>& take);
 

@@ -111,6 +111,7 @@ std::string DescribeDamage(const RecordScan::Item& item) {
 absl::Status ScanRecords(Database& db, const ExportOptions& options,
                          const std::function<absl::Status(const TuningRecord& record)>& take, ExportReport& report) {
   ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
+  bool damaged = false;
   while (std::optional<RecordScan::Item> item = scan.Next()) {
     if (item->record.ok()) {
       RETURN_IF_ERROR(take(*item->record));
@@ -120,8 +121,10 @@ absl::Status ScanRecords(Database& db, const ExportOptions& options,
     if (!absl::IsDataLoss(item->record.status())) return item->record.status();
     if (!options.skip_damaged) return db.Damaged(DescribeDamage(*item));
     report.damaged.push_back(DescribeDamage(*item));
+    damaged = true;
   }
-  return absl::OkStatus();
+  // An earlier export is worth more than one of nothing.
+  return damaged && report.records == 0 ? db.Damaged("none of its records can be read") : absl::OkStatus();
 }
 
 absl::StatusOr<ExportReport> History::Scan(const ExportOptions& options,
@@ -160,7 +163,9 @@ std::optional<RecordScan::Item> RecordScan::Next() {
     return std::nullopt;
   }
   Item item;
-  if (row.ok()) {
+  // A damaged page may give any id, also one of a record before, which would not end.
+  const bool ordered = row.ok() && query_.Int(0) > last_;
+  if (ordered) {
     ++rows_;
     last_ = query_.Int(0);
     item.first_id = item.last_id = last_;
@@ -170,11 +175,11 @@ std::optional<RecordScan::Item> RecordScan::Next() {
   item.first_id = last_ + 1;
   item.last_id = -1;
   ended_ = true;
-  if (!absl::IsDataLoss(row.status())) {
+  if (!row.ok() && !absl::IsDataLoss(row.status())) {
     item.record = row.status();
     return item;
   }
-  item.record = absl::DataLossError(query_.why());
+  item.record = absl::DataLossError(row.ok() ? "they are out of order" : query_.why());
   bool gap = false;
   const int64_t next = NextReadable(last_, &gap);
   if (next < 0) return item;
@@ -197,7 +202,8 @@ int64_t RecordScan::NextReadable(int64_t id, bool* gap) {
     query->BindInt(5, id + step);
     absl::StatusOr<bool> row = query->Step();
     *gap = step > 0;
-    if (row.ok()) return *row ? query->Int(0) : -1;
+    if (row.ok() && !*row) return -1;
+    if (row.ok() && query->Int(0) > id + step) return query->Int(0);
     if (step > std::numeric_limits<int64_t>::max() / 2) break;
   }
   return -1;

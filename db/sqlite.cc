@@ -243,9 +243,19 @@ absl::Status SqliteDatabase::Begin(bool for_writing) {
 }
 
 absl::Status SqliteDatabase::Damaged(const std::string& how) const {
+  if (salvaging_)
+    return absl::DataLossError(absl::StrCat(what_, " '", path_, "' is damaged (", how, "); restore a copy of it"));
   if (what_ == kHistory) return DamagedError(path_, how);
   return absl::DataLossError(
       absl::StrCat(what_, " '", path_, "' is damaged (", how, "); move it away to start with a fresh one"));
+}
+
+absl::Status SqliteDatabase::ReadCutFile() {
+  // SQLite reads a file with fewer pages than its header says only where the schema may be edited, which defensive mode
+  // does not allow. query_only keeps it from being edited.
+  RETURN_IF_ERROR(Exec("PRAGMA query_only=ON"));
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 0, nullptr);
+  return Exec("PRAGMA writable_schema=ON");
 }
 
 absl::Status SqliteDatabase::Error(int code) const {

@@ -48,6 +48,12 @@ class SqliteDatabase final : public Database {
   void CheckStorage(size_t most, const std::function<void(const std::string&)>& problem) override;
   absl::Status Damaged(const std::string& how) const override;
 
+  // For who saves what can still be read: errors do not advise to do so.
+  void set_salvaging() { salvaging_ = true; }
+  // Reads a file that ends before its last page, too, as far as it goes; else SQLite refuses it as a whole. Nothing can
+  // be written then.
+  absl::Status ReadCutFile();
+
   // The error for a result code of this connection.
   absl::Status Error(int code) const;
   sqlite3* handle() const { return db_.get(); }
@@ -63,6 +69,7 @@ class SqliteDatabase final : public Database {
       : Database(std::move(path)), what_(std::move(what)), busy_(busy_timeout) {}
   std::string what_;
   std::chrono::milliseconds busy_;
+  bool salvaging_ = false;
   std::unique_ptr<sqlite3, Close> db_;
 };
 

@@ -127,8 +127,8 @@ struct ExportedRecords {
   int64_t record_count = 0;
   std::vector<std::string> damaged;  // with skip_damaged: a sentence for each record that was left out
 };
-// InvalidArgument: unknown format, or a target that does not parse; DataLoss: damaged, without skip_damaged;
-// ResourceExhausted: `out` takes no more. What was written until then stays.
+// InvalidArgument: unknown format, or a target that does not parse; DataLoss: damaged, without skip_damaged, or
+// no record can be read; ResourceExhausted: `out` takes no more. What was written until then stays.
 absl::StatusOr<ExportedRecords> ExportHistory(const std::string& path, const HistoryExport& options, std::ostream& out);
 // The same to a file, which appears when it is whole. An earlier export there is replaced, and kept if there is an
 // error. AlreadyExists: another file is there, such as a history; Unavailable: the file cannot be written.

@@ -117,6 +117,14 @@ TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesConfigurations) {
                             " --skip-damaged --out good.jsonl` and import that into a new file\n");
 }
 
+TEST_F(HistoryCommands, AnExportOfACutHistoryThatSavesNothingKeepsTheOneBefore) {
+  ASSERT_EQ(Cli({"history", "export", Path("h.db"), "--out", Path("good.jsonl")}).code, 0);
+  std::filesystem::resize_file(Path("h.db"), 8192);
+  ExpectError(Cli({"history", "export", Path("h.db"), "--skip-damaged", "--out", Path("good.jsonl")}),
+              "history '" + Path("h.db") + "' is damaged (none of its records can be read); restore a copy of it");
+  EXPECT_EQ(Cli({"history", "import", Path("copy.db"), Path("good.jsonl"), "--json"}).json()["added"], 4);
+}
+
 TEST_F(HistoryCommands, ExportAndImportLoseNothing) {
   const CliResult lines = Cli({"history", "export", Path("h.db")});
   EXPECT_EQ(lines.code, 0) << lines.err;

@@ -158,6 +158,50 @@ TEST_F(DamageTest, CutAtManyPlacesItIsRefusedAndLeft) {
   }
 }
 
+TEST_F(DamageTest, WhatIsInFrontOfACutIsSaved) {
+  HistoryOptions options = Options();
+  options.allow_damage = true;
+  int64_t most = 0;
+  int refused = 0;
+  const std::string nothing =
+      "history '" + Path("bad.db") + "' is damaged (none of its records can be read); restore a copy of it";
+  for (size_t size = 4096; size < bytes_.size(); size += 4096) {
+    WriteFile(Path("bad.db"), bytes_.substr(0, size));
+    SCOPED_TRACE(absl::StrCat(size, " bytes"));
+    absl::StatusOr<std::unique_ptr<History>> history = History::Open(Path("bad.db"), HistoryMode::kReadOnly, options);
+    ASSERT_TRUE(history.ok()) << history.status();
+    std::ostringstream lines;
+    const absl::StatusOr<ExportReport> saved = ExportJson(**history, lines, {.filter = {}, .skip_damaged = true});
+    (void)(*history)->Scan({.filter = {}, .skip_damaged = true}, [&](const TuningRecord& record) {
+      ExpectStored(record);
+      return absl::OkStatus();
+    });
+    history->reset();
+    for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(Path("bad.db") + suffix);
+    if (!saved.ok()) {
+      EXPECT_EQ(saved.status(), absl::DataLossError(nothing));
+      ++refused;
+      continue;
+    }
+    EXPECT_FALSE(saved->damaged.empty());
+    EXPECT_GE(saved->records, most);
+    most = saved->records;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(most, 30);
+}
+
+TEST_F(DamageTest, WhatSavesARestDoesNotAdviseToSaveIt) {
+  WriteFile(Path("bad.db"), bytes_.substr(0, 1000));  // the first page holds the tables' names
+  HistoryOptions options = Options();
+  EXPECT_THAT(std::string(History::Open(Path("bad.db"), HistoryMode::kReadOnly, options).status().message()),
+              ::testing::HasSubstr("save what can still be read"));
+  options.allow_damage = true;
+  EXPECT_EQ(History::Open(Path("bad.db"), HistoryMode::kReadOnly, options).status(),
+            absl::DataLossError("history '" + Path("bad.db") +
+                                "' is damaged (no such table: workloads); restore a copy of it"));
+}
+
 // A power cut can leave any part of the log that was not reported yet.
 TEST_F(DamageTest, ACutLogGivesBackWholeBatches) {
   {
