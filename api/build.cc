@@ -402,6 +402,12 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
 }  // namespace
 
 absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
+  if (!(options.build_timeout_seconds > 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("the build timeout is ", options.build_timeout_seconds, "; give seconds above 0"));
+  if (options.refine_seconds.has_value() && !(*options.refine_seconds >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("the time to refine is ", *options.refine_seconds, "; give 0 for none, or seconds"));
   std::vector<std::unique_ptr<RecordSource>> sources;
   for (const std::string& history : options.histories) {
     ASSIGN_OR_RETURN(sources.emplace_back(), OpenRecordSource(history));

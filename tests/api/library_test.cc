@@ -267,6 +267,13 @@ TEST_F(Library, ErrorsNameWhatIsWrong) {
   TuneOptions options = Tuning(1);
   options.sandbox = "maybe";
   EXPECT_EQ(Tune(options).status(), absl::InvalidArgumentError("sandbox is 'maybe'; give auto, on or off"));
+  BuildOptions building;
+  building.build_timeout_seconds = 0;
+  EXPECT_EQ(Build(building).status(), absl::InvalidArgumentError("the build timeout is 0; give seconds above 0"));
+  building = {};
+  building.refine_seconds = -1;
+  EXPECT_EQ(Build(building).status(),
+            absl::InvalidArgumentError("the time to refine is -1; give 0 for none, or seconds"));
   EXPECT_FALSE(std::filesystem::exists(Path("h.db")));
   EXPECT_TRUE(absl::IsNotFound(History::Open(Path("h.db")).status()));
 }
