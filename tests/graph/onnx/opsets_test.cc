@@ -123,6 +123,11 @@ std::vector<OpsetCase> OpsetCases() {
       {"HardSigmoid", "HardSigmoid", {7, 17}, {2}, {{"alpha", 0.25f}, {"beta", 0.f}}, {}, Floats({2}, {0.25, 0.5})},
       {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
       {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
+  };
+}
+
+std::vector<OpsetCase> ResizeCases() {
+  return {
       // Taps at -1, 0, 1 and 2 around 0.5 with weights 1/8, 3/8, 3/8 and 1/8; the edge goes on.
       // Element 6 / 1.2 is the fifth, though 1.2 is larger as a float32.
       {"ResizeByAScaleThatIsRounded",
@@ -288,6 +293,7 @@ std::vector<OpsetCase> AttentionCases() {
 
 TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
   std::vector<OpsetCase> cases = OpsetCases();
+  for (OpsetCase& c : ResizeCases()) cases.push_back(std::move(c));
   for (OpsetCase& c : WindowCases()) cases.push_back(std::move(c));
   for (OpsetCase& c : AttentionCases()) cases.push_back(std::move(c));
   for (const OpsetCase& c : cases) {
