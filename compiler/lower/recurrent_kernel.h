@@ -22,9 +22,11 @@ struct RecurrentKernelContext {
 //
 //   weights of these units                        in registers or shared memory
 //   for each step
-//     sums of the units                           each lane some of the terms, of what all blocks have sent to each
-//     other the other stages, of the units              in registers what sums read next, to all blocks          in
-//     shared memory, two slots that take turns barrier of the cluster
+//     sums of the units                         of what all blocks have sent to each other; each lane some of the
+//                                               terms, or on tensor cores
+//     the other stages, of the units            in registers
+//     what sums read next, to all blocks        in shared memory, two slots that take turns
+//     barrier of the cluster                    results are stored, and inputs asked for, before the wait
 //
 // On cpu one thread has all units, in vectors. `next_buffer` gives ids to buffers that are no stage's.
 // FailedPrecondition if the target or the device cannot have it.

@@ -14,7 +14,6 @@ namespace diapason {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLargestHalf = 65504;
 // Rounds of the recurrence after which bounds that still grow are given up.
 constexpr int kRounds = 4;
 constexpr int kLongestChain = 8;  // of moves between an element and what computes it
@@ -106,7 +105,7 @@ class StateBounds {
     if (load.buffer < 0 || !dag_.stage(load.buffer).placeholder) return {};
     const Stage& from = dag_.stage(load.buffer);
     if (from.has_valid_range()) return {static_cast<double>(from.valid_min), static_cast<double>(from.valid_max)};
-    return from.dtype == DType::kFloat16 ? ElementRange{-kLargestHalf, kLargestHalf} : ElementRange{};
+    return IsNarrowFloat(from.dtype) ? ElementRange{-LargestOf(from.dtype), LargestOf(from.dtype)} : ElementRange{};
   }
 
   // The expression of a stage that does not reduce; null for others.
@@ -226,12 +225,14 @@ absl::StatusOr<RecurrentProduct> ProductOf(const RecurrentSchedule& schedule, si
   if (from.dtype != product.weight->dtype && from.dtype != DType::kFloat32)
     return Refuse(stage, "the state is of another type than the weights");
   product.parts = from.dtype == DType::kFloat32 ? 2 : 1;
-  if (product.parts == 2 && product.weight->dtype == DType::kFloat16) {
+  if (product.parts == 2) {
     double largest = LargestElement(schedule, id);
     for (size_t c = 0; c < r.carried.size(); ++c)
       if (r.carried[c].source == id)
         largest = std::max(largest, LargestElement(schedule, Recurrence::BufferOf(static_cast<int>(c))));
-    if (!(largest <= kLargestHalf)) return Refuse(stage, "elements of the state may be too large for float16");
+    const DType type = product.weight->dtype;
+    if (!(largest <= LargestOf(type)))
+      return Refuse(stage, absl::StrCat("elements of the state may be too large for ", NameOf(type)));
   }
   return product;
 }
@@ -259,9 +260,17 @@ absl::Status CheckRecurrentProducts(const RecurrentSchedule& schedule) {
   for (size_t i = 0; i < r.start.size(); ++i) RETURN_IF_ERROR(apart(dag.stage(r.start[i]), r.start_expressions[i]));
   for (const Recurrence::Carried& carried : r.carried)
     RETURN_IF_ERROR(apart(dag.stage(carried.source), carried.initial));
+  TensorMode mode = TensorMode::kNone;
   for (size_t i = 0; i < r.body.size(); ++i) {
     const Stage& stage = dag.stage(r.body[i]);
-    RETURN_IF_ERROR(stage.reduces() ? ProductOf(schedule, i).status() : apart(stage, r.expressions[i]));
+    if (!stage.reduces()) {
+      RETURN_IF_ERROR(apart(stage, r.expressions[i]));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const RecurrentProduct product, ProductOf(schedule, i));
+    if (mode != TensorMode::kNone && mode != product.mode)
+      return Refuse(stage, "its weights are of another type than those of other sums");
+    mode = product.mode;
   }
   return absl::OkStatus();
 }

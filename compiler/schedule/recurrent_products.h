@@ -29,8 +29,8 @@ struct RecurrentProduct {
 // the state may be too large for the type of its parts.
 absl::StatusOr<RecurrentProduct> ProductOf(const RecurrentSchedule& schedule, size_t i);
 
-// Whether all sums are such products, and each row of all other stages depends on its own row of others alone, so that
-// a lane can have some of the rows. FailedPrecondition says why not.
+// Whether all sums are such products, by weights of one type, and each row of all other stages depends on its own row
+// of others alone, so that a lane can have some of the rows. FailedPrecondition says why not.
 absl::Status CheckRecurrentProducts(const RecurrentSchedule& schedule);
 
 // The largest absolute value of an element of a stage of the body, whatever the inputs are; infinity if none is known.

@@ -14,6 +14,7 @@
 
 namespace diapason {
 
+// The numbers are stored in records: never renumber, never change what one means.
 enum class WeightsIn : uint8_t {
   kGlobal = 0,     // read in every step
   kShared = 1,     // of each block, from the first step on

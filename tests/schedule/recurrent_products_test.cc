@@ -30,10 +30,10 @@ double LargestState(const RecurrentSchedule& schedule) {
 }
 
 // h = relu(x + h r), whose state has no bound.
-ComputeDag Rectified(int64_t steps, int64_t units) {
+ComputeDag Rectified(int64_t steps, int64_t units, DType dtype) {
   DagBuilder b;
-  const int x = b.Placeholder("x", {steps, 1, units}, DType::kFloat16);
-  const int r = b.Constant("r", {units, units}, DType::kFloat16);
+  const int x = b.Placeholder("x", {steps, 1, units}, dtype);
+  const int r = b.Constant("r", {units, units}, dtype);
   const auto wide = [](const Expr& e) { return Cast(DType::kFloat32, e); };
   int h = b.Compute("h0", {1, units}, [&](const auto& i) { return wide(b.At(x, {IntImm(0), i[0], i[1]})); });
   for (int64_t t = 1; t < steps; ++t) {
@@ -45,7 +45,7 @@ ComputeDag Rectified(int64_t steps, int64_t units) {
       return Max(Add(b.At(sum, i), wide(b.At(x, {IntImm(t), i[0], i[1]}))), FloatImm(0));
     });
   }
-  const int y = b.Compute("y", {1, units}, [&](const auto& i) { return Cast(DType::kFloat16, b.At(h, i)); });
+  const int y = b.Compute("y", {1, units}, [&](const auto& i) { return Cast(dtype, b.At(h, i)); });
   return b.Build({y}).value();
 }
 
@@ -57,7 +57,7 @@ TEST(RecurrentProducts, StatesOfCellsHaveBounds) {
   EXPECT_EQ(LargestState(ScheduleOf({.cell = CellKind::kGru, .initial = true, .dtype = DType::kFloat16, .wide = true})),
             65504);
   EXPECT_TRUE(std::isinf(LargestState(ScheduleOf({.cell = CellKind::kGru, .initial = true}))));
-  EXPECT_TRUE(std::isinf(LargestState(ScheduleOf(Rectified(6, 16)))));
+  EXPECT_TRUE(std::isinf(LargestState(ScheduleOf(Rectified(6, 16, DType::kFloat16)))));
 }
 
 // h = (h - n) z + n, as layers of PyTorch become it, and n - n z without a state before.
@@ -99,8 +99,11 @@ TEST(RecurrentProducts, FactorsAreNarrowAndFillProducts) {
   EXPECT_EQ(why({.cell = CellKind::kResetFirst, .units = 16, .dtype = DType::kBfloat16, .wide = true}), "");
   EXPECT_NE(why({.units = 32}).find("neither float16 nor bfloat16"), std::string::npos);
   EXPECT_NE(why({.units = 40, .dtype = DType::kFloat16}).find("40 units are no multiple of 16"), std::string::npos);
-  const auto rectified = CheckRecurrentProducts(ScheduleOf(Rectified(6, 16)));
-  EXPECT_NE(std::string(rectified.message()).find("too large for float16"), std::string::npos) << rectified;
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const auto rectified = CheckRecurrentProducts(ScheduleOf(Rectified(6, 16, dtype)));
+    EXPECT_NE(std::string(rectified.message()).find("too large for " + std::string(NameOf(dtype))), std::string::npos)
+        << rectified;
+  }
 }
 
 TEST(RecurrentProducts, AStateInFloat32HasTwoParts) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -144,6 +145,58 @@ TEST(RecurrenceNestTest, CompilesForCuda) {
       EXPECT_EQ(program->kernels.size(), 1u);
     }
   }
+}
+
+// Weights as operands of products, in registers and in shared memory, without spills.
+TEST(RecurrenceNestTest, ProductsOnTensorCoresCompileForCuda) {
+  struct Case {
+    const char* target;
+    int64_t units;
+    std::vector<int32_t> configuration;
+  };
+  for (const auto& [text, units, configuration] : std::vector<Case>{{"cuda -arch=sm_80", 64, {1, 4, 1, 3}},
+                                                                    {"cuda -arch=sm_90", 256, {8, 4, 1, 3}},
+                                                                    {"cuda -arch=sm_90", 256, {16, 4, 1, 4}},
+                                                                    {"cuda -arch=sm_120", 256, {8, 4, 1, 3}}}) {
+    SCOPED_TRACE(absl::StrCat(text, " ", absl::StrJoin(configuration, ",")));
+    const Target target = Target::Parse(text).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    const ComputeDag dag = Recurrent({.steps = 8, .rows = 8, .units = units, .dtype = DType::kFloat16, .wide = true});
+    const auto spaces = SpacesOf(dag, target, facts);
+    const auto lowered = Lower(dag, spaces->space(0).Instantiate(configuration), target, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+  }
+}
+
+TEST(RecurrenceNestTest, ResultsAreStoredWhileBlocksArrive) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const ComputeDag dag = Recurrent({.rows = 2});
+  const auto spaces = SpacesOf(dag, target, facts);
+  const int output = dag.outputs()[0];
+  const auto stores = [&](int32_t blocks, const std::function<bool(const StmtNode&)>& within) {
+    const auto lowered = Lower(dag, spaces->space(0).Instantiate(std::vector<int32_t>{blocks, 4, 1, 1}), target, facts);
+    int count = 0;
+    Contains(lowered.value().kernels[0].body, [&](const StmtNode& s) {
+      if (within(s))
+        for (const Stmt& child : s.body)
+          count += testing::CountStatements(
+              child, [&](const StmtNode& inner) { return inner.kind == StmtKind::kStore && inner.buffer == output; });
+      return false;
+    });
+    return count;
+  };
+  const auto barrier = [](const StmtNode& s) { return s.kind == StmtKind::kClusterBarrier; };
+  const auto step = [](const StmtNode& s) {
+    return s.kind == StmtKind::kFor && s.extent == 5 && s.var->name == "step";
+  };
+  EXPECT_EQ(stores(4, step), 2);
+  EXPECT_EQ(stores(4, barrier), 2);
+  EXPECT_EQ(stores(1, step), 2);
+  EXPECT_EQ(stores(1, barrier), 0);
 }
 
 TEST(RecurrenceNestTest, WritesAPartOfALargerTensor) {
