@@ -16,55 +16,67 @@ Expr Zero(DType dtype) { return IsFloat(dtype) ? FloatImm(0, dtype) : IntImm(0, 
 
 int64_t RecurrentSums::TermsOfLane(const Stage& stage) const { return CeilDiv(stage.terms(), nest_.tiles.lanes); }
 
+std::vector<RecurrentSums::Run> RecurrentSums::RunsOf(const Stage& stage) const {
+  const RecurrentSchedule& schedule = nest_.context.schedule;
+  const int64_t all = TermsOfLane(stage), held = schedule.TermsInRegisters(nest_.tiles, stage);
+  const bool shared = schedule.TermsInShared(nest_.tiles, stage) > 0;
+  std::vector<Run> runs;
+  if (held > 0) runs.push_back({0, held, WeightsIn::kRegisters});
+  if (held < all) runs.push_back({held, all - held, shared ? WeightsIn::kShared : WeightsIn::kGlobal});
+  return runs;
+}
+
 Expr RecurrentSums::Term(const Expr& round) const {
   return nest_.gpu ? Add(Mul(round, IntImm(nest_.tiles.lanes)), nest_.lane) : round;
 }
 
-Expr RecurrentSums::WeightIndex(const Kept& kept, const Stage& stage, int64_t group, const Expr& round) const {
+// Of term number `round` of the run.
+Expr RecurrentSums::WeightIndex(const Kept& kept, const Run& run, int64_t group, const Expr& round) const {
   const Expr units = IntImm(nest_.tiles.units);
-  if (nest_.tiles.weights == WeightsIn::kRegisters)
-    return Add(Mul(Add(IntImm(group * TermsOfLane(stage)), round), units), nest_.each);
+  if (run.registers()) return Add(Mul(Add(IntImm(group * run.terms), round), units), nest_.each);
   const Expr unit = Add(Mul(FloorDiv(nest_.thread, nest_.tiles.lanes), units), nest_.each);
-  const Expr column = Add(Mul(unit, IntImm(nest_.r.GroupsOf(stage))), IntImm(group));
+  const Expr column = Add(Mul(unit, IntImm(kept.groups)), IntImm(group));
   return Add(Mul(column, IntImm(kept.stride)), Term(round));
 }
 
 Stmt RecurrentSums::KeepWeights() {
-  const RecurrentTiles& tiles = nest_.tiles;
-  if (tiles.weights == WeightsIn::kGlobal) return nullptr;
+  const RecurrentSchedule& schedule = nest_.context.schedule;
   std::vector<Stmt> all;
-  const bool registers = tiles.weights == WeightsIn::kRegisters;
   for (size_t i = 0; i < nest_.r.body.size(); ++i) {
     const Stage& stage = nest_.dag.stage(nest_.r.body[i]);
     if (!stage.reduces()) continue;
     const int64_t groups = nest_.r.GroupsOf(stage);
-    for (const Expr& load : WeightLoads(nest_.r, stage, nest_.r.expressions[i])) {
-      Kept kept{load, -1, nest_.context.schedule.WeightStride(tiles, stage.terms(), groups)};
-      const int64_t elements = registers ? groups * TermsOfLane(stage) * tiles.units
-                                         : nest_.context.schedule.UnitsOfThreads(tiles) * groups * kept.stride;
-      kept.buffer = nest_.Declare(stage.name + "_weights", load->dtype, registers ? Scope::kLocal : Scope::kShared,
-                                  elements, registers && IsNarrowFloat(load->dtype));
-      all.push_back(Keep(kept, stage));
-      kept_[nest_.r.body[i]].push_back(std::move(kept));
+    for (const Run& run : RunsOf(stage)) {
+      if (run.in == WeightsIn::kGlobal) continue;
+      for (const Expr& load : WeightLoads(nest_.r, stage, nest_.r.expressions[i])) {
+        Kept kept{load, -1, groups,
+                  schedule.WeightStride(nest_.tiles, schedule.TermsInShared(nest_.tiles, stage), groups)};
+        const int64_t elements = run.registers() ? groups * run.terms * nest_.tiles.units
+                                                 : schedule.UnitsOfThreads(nest_.tiles) * groups * kept.stride;
+        kept.buffer =
+            nest_.Declare(stage.name + "_weights", load->dtype, run.registers() ? Scope::kLocal : Scope::kShared,
+                          elements, run.registers() && IsNarrowFloat(load->dtype));
+        all.push_back(Keep(kept, run, stage));
+        kept_[{nest_.r.body[i], run.first}].push_back(std::move(kept));
+      }
     }
   }
   return MakeSeq(std::move(all));
 }
 
-Stmt RecurrentSums::Keep(const Kept& kept, const Stage& stage) {
-  const bool registers = nest_.tiles.weights == WeightsIn::kRegisters;
-  const Expr round = MakeVar("term"), term = Term(round);
+Stmt RecurrentSums::Keep(const Kept& kept, const Run& run, const Stage& stage) {
+  const Expr round = MakeVar("term"), term = Term(Add(round, IntImm(run.first)));
   const bool whole = stage.terms() % nest_.tiles.lanes == 0;
   const Expr inside = Lt(term, IntImm(stage.terms()));
   std::vector<Stmt> stores;
   for (int64_t group = 0; group < nest_.r.GroupsOf(stage); ++group) {
     const Expr value = nest_.WithTerm(kept.load, stage, {0, group}, term);
-    stores.push_back(MakeStore(kept.buffer, WeightIndex(kept, stage, group, round),
-                               whole || !registers ? value : Select(inside, value, Zero(kept.load->dtype))));
+    stores.push_back(MakeStore(kept.buffer, WeightIndex(kept, run, group, round),
+                               whole || !run.registers() ? value : Select(inside, value, Zero(kept.load->dtype))));
   }
   Stmt body = nest_.ForEach(MakeSeq(std::move(stores)));
-  if (!registers && !whole) body = MakeIf(inside, body);
-  return MakeFor(registers ? ForKind::kUnroll : ForKind::kSerial, round, TermsOfLane(stage), body);
+  if (!run.registers() && !whole) body = MakeIf(inside, body);
+  return MakeFor(run.registers() ? ForKind::kUnroll : ForKind::kSerial, round, run.terms, body);
 }
 
 Expr RecurrentSums::SumIndex(const Stage& stage, RowAndGroup at) const {
@@ -85,16 +97,7 @@ Stmt RecurrentSums::Emit(size_t i) {
   std::vector<Stmt> all;
   all.push_back(each(
       [&](RowAndGroup at) { return MakeStore(sums, SumIndex(stage, at), IdentityOf(Combiner::kSum, stage.dtype)); }));
-  const Expr round = MakeVar("term"), term = Term(round);
-  Stmt terms = each([&](RowAndGroup at) {
-    const Expr index = SumIndex(stage, at);
-    const Expr value = nest_.WithTerm(WithKeptWeights(i, at.group, round), stage, at, term);
-    return MakeStore(sums, index, Add(load(sums, index), value));
-  });
-  if (stage.terms() % nest_.tiles.lanes != 0) terms = MakeIf(Lt(term, IntImm(stage.terms())), terms);
-  const bool unrolled = nest_.tiles.weights == WeightsIn::kRegisters;
-  all.push_back(MakeFor(unrolled ? ForKind::kUnroll : ForKind::kSerial, round, TermsOfLane(stage), terms,
-                        unrolled || !nest_.gpu ? 0 : kTermsAtOnce));
+  for (const Run& run : RunsOf(stage)) all.push_back(AddTerms(i, run, sums));
   if (nest_.tiles.lanes > 1) all.push_back(nest_.cuda ? MeetInWarp(stage, sums) : MeetInMemory(stage, sums));
   if (!nest_.gpu)
     all.push_back(each([&](RowAndGroup at) {
@@ -103,15 +106,27 @@ Stmt RecurrentSums::Emit(size_t i) {
   return MakeSeq(std::move(all));
 }
 
-// The stage's expression with loads of the weights that are kept.
-Expr RecurrentSums::WithKeptWeights(size_t i, int64_t group, const Expr& round) const {
-  const auto kept = kept_.find(nest_.r.body[i]);
-  if (kept == kept_.end()) return nest_.r.expressions[i];
+Stmt RecurrentSums::AddTerms(size_t i, const Run& run, int sums) {
   const Stage& stage = nest_.dag.stage(nest_.r.body[i]);
+  const Expr round = MakeVar("term"), term = Term(Add(round, IntImm(run.first)));
+  Stmt terms = nest_.ForEach(nest_.OverElements(stage, [&](RowAndGroup at) {
+    const Expr index = SumIndex(stage, at);
+    const Expr value = nest_.WithTerm(WithKeptWeights(i, run, at.group, round), stage, at, term);
+    return MakeStore(sums, index, Add(Load(sums, stage.dtype, {index}), value));
+  }));
+  if (stage.terms() % nest_.tiles.lanes != 0) terms = MakeIf(Lt(term, IntImm(stage.terms())), terms);
+  return MakeFor(run.registers() ? ForKind::kUnroll : ForKind::kSerial, round, run.terms, terms,
+                 run.registers() || !nest_.gpu ? 0 : kTermsAtOnce);
+}
+
+// The stage's expression with loads of the run's weights where they are kept.
+Expr RecurrentSums::WithKeptWeights(size_t i, const Run& run, int64_t group, const Expr& round) const {
+  const auto kept = kept_.find({nest_.r.body[i], run.first});
+  if (kept == kept_.end()) return nest_.r.expressions[i];
   return Rewrite(nest_.r.expressions[i], [&](const Expr& e) -> Expr {
     if (e->kind != ExprKind::kLoad) return e;
     for (const Kept& weights : kept->second)
-      if (Equal(weights.load, e)) return Load(weights.buffer, e->dtype, {WeightIndex(weights, stage, group, round)});
+      if (Equal(weights.load, e)) return Load(weights.buffer, e->dtype, {WeightIndex(weights, run, group, round)});
     return e;
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "compiler/lower/recurrent_nest.h"
@@ -19,26 +20,35 @@ class RecurrentSums {
   Stmt Emit(size_t i);
 
  private:
-  // Weights that stay on chip.
+  // Terms of each lane, one behind the other, whose weights are in one place.
+  struct Run {
+    int64_t first = 0, terms = 0;  // of a lane
+    WeightsIn in = WeightsIn::kGlobal;
+    bool registers() const { return in == WeightsIn::kRegisters; }
+  };
+  // Weights of a run that stay on chip.
   struct Kept {
     Expr load;
     int buffer = -1;
+    int64_t groups = 1;
     int64_t stride = 0;  // shared: between columns
   };
 
   int64_t TermsOfLane(const Stage& stage) const;
+  std::vector<Run> RunsOf(const Stage& stage) const;
   // Term number `round` of the lane.
   Expr Term(const Expr& round) const;
-  Expr WeightIndex(const Kept& kept, const Stage& stage, int64_t group, const Expr& round) const;
-  Stmt Keep(const Kept& kept, const Stage& stage);
-  Expr WithKeptWeights(size_t i, int64_t group, const Expr& round) const;
+  Expr WeightIndex(const Kept& kept, const Run& run, int64_t group, const Expr& round) const;
+  Stmt Keep(const Kept& kept, const Run& run, const Stage& stage);
+  Expr WithKeptWeights(size_t i, const Run& run, int64_t group, const Expr& round) const;
+  Stmt AddTerms(size_t i, const Run& run, int sums);
   // Where a sum is while it grows: on cpu, where a thread has many units, apart for one vector of them.
   Expr SumIndex(const Stage& stage, RowAndGroup at) const;
   Stmt MeetInWarp(const Stage& stage, int sums);
   Stmt MeetInMemory(const Stage& stage, int sums);
 
   RecurrentNest& nest_;
-  std::map<int, std::vector<Kept>> kept_;  // by stage
+  std::map<std::pair<int, int64_t>, std::vector<Kept>> kept_;  // by stage and first term of the run
 };
 
 }  // namespace diapason

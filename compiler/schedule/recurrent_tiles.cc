@@ -66,6 +66,18 @@ int64_t RecurrentSchedule::Threads(const RecurrentTiles& tiles) const {
   return CeilDiv(UnitsOfBlock(tiles) / tiles.units * tiles.lanes, kLanesOfWarp) * kLanesOfWarp;
 }
 
+int64_t RecurrentSchedule::TermsInRegisters(const RecurrentTiles& tiles, const Stage& stage) const {
+  const int64_t of_lane = CeilDiv(stage.terms(), tiles.lanes);
+  if (tiles.weights == WeightsIn::kRegisters) return of_lane;
+  return tiles.weights == WeightsIn::kRegistersAndShared ? CeilDiv(of_lane, 2) : 0;
+}
+
+int64_t RecurrentSchedule::TermsInShared(const RecurrentTiles& tiles, const Stage& stage) const {
+  if (tiles.weights == WeightsIn::kShared) return stage.terms();
+  if (tiles.weights != WeightsIn::kRegistersAndShared) return 0;
+  return std::max<int64_t>(0, stage.terms() - TermsInRegisters(tiles, stage) * tiles.lanes);
+}
+
 int64_t RecurrentSchedule::WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const {
   const int64_t columns = groups * tiles.units;  // of a thread, one behind the other
   int64_t stride = CeilDiv(terms, tiles.lanes) * tiles.lanes;
@@ -97,8 +109,8 @@ int64_t RecurrentSchedule::SharedBytes(const RecurrentTiles& tiles, const Target
   for (size_t i = 0; i < recurrence.body.size(); ++i) {
     const Stage& stage = dag.stage(recurrence.body[i]);
     if (!stage.reduces()) continue;
-    const int64_t groups = recurrence.GroupsOf(stage), terms = stage.terms();
-    if (tiles.weights == WeightsIn::kShared)
+    const int64_t groups = recurrence.GroupsOf(stage), terms = TermsInShared(tiles, stage);
+    if (terms > 0)
       for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
         bytes += padded(UnitsOfThreads(tiles) * groups * WeightStride(tiles, terms, groups) * BytesOf(load->dtype));
     if (tiles.weights == WeightsIn::kSharedFragments) bytes += Threads(tiles) * FragmentWords(stage) * 4;
@@ -117,9 +129,10 @@ int64_t RecurrentSchedule::Registers(const RecurrentTiles& tiles) const {
     words += Words(stage, RowsOfThread(tiles, stage) * columns);
     if (tiles.weights == WeightsIn::kFragments) words += FragmentWords(stage);
     if (tiles.fragments()) words += Words(stage, 4 * RowsOfThread(tiles, stage) * (columns + 1));
-    if (tiles.weights != WeightsIn::kRegisters) continue;
+    const int64_t held = TermsInRegisters(tiles, stage);
+    if (held == 0) continue;
     for (const Expr& load : WeightLoads(recurrence, stage, recurrence.expressions[i]))
-      words += CeilDiv(columns * CeilDiv(stage.terms(), tiles.lanes) * BytesOf(load->dtype), 4);
+      words += CeilDiv(columns * held * BytesOf(load->dtype), 4);
   }
   for (const Recurrence::Carried& carried : recurrence.carried) {
     const Stage& stage = dag.stage(carried.source);
@@ -134,7 +147,7 @@ absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target&
     return absl::FailedPreconditionError(
         absl::StrCat("a recurrence in one kernel needs ", needed, " ", what, ", at most ", most, " are possible"));
   };
-  if (tiles.cluster < 1 || tiles.lanes < 1 || tiles.units < 1 || tiles.weights > WeightsIn::kSharedFragments)
+  if (tiles.cluster < 1 || tiles.lanes < 1 || tiles.units < 1 || tiles.weights > WeightsIn::kRegistersAndShared)
     return absl::FailedPreconditionError("a recurrence in one kernel needs blocks, lanes and units");
   if (recurrence.units % tiles.units != 0)
     return absl::FailedPreconditionError(
@@ -165,7 +178,8 @@ absl::Status RecurrentSchedule::Check(const RecurrentTiles& tiles, const Target&
     RETURN_IF_ERROR(CheckRecurrentProducts(*this));
   }
   const int64_t most = std::min(kRegistersOfThread, kRegistersOfBlock / std::max<int64_t>(Threads(tiles), 1));
-  const bool held = tiles.weights == WeightsIn::kRegisters || tiles.weights == WeightsIn::kFragments;
+  const bool held = tiles.weights == WeightsIn::kRegisters || tiles.weights == WeightsIn::kRegistersAndShared ||
+                    tiles.weights == WeightsIn::kFragments;
   if (const int64_t registers = Registers(tiles); held && registers > most)
     return limit("registers of a thread", registers, most);
   return absl::OkStatus();

@@ -23,6 +23,8 @@ enum class WeightsIn : uint8_t {
   // rows each (recurrent_products.h).
   kFragments = 3,
   kSharedFragments = 4,  // the same, from shared memory of each block
+  // Half of the terms of each thread in its registers, the others in shared memory: what neither has room for alone.
+  kRegistersAndShared = 5,
 };
 
 // The factors of StepKind::kRecurrence, in this order.
@@ -59,6 +61,10 @@ struct RecurrentSchedule {
   int64_t Threads(const RecurrentTiles& tiles) const;
   // Units of all threads of a block, of which the last ones may have none to compute.
   int64_t UnitsOfThreads(const RecurrentTiles& tiles) const { return Threads(tiles) / tiles.lanes * tiles.units; }
+  // Of a thread, how many of its terms have their weights in registers: the first ones.
+  int64_t TermsInRegisters(const RecurrentTiles& tiles, const Stage& stage) const;
+  // Of a sum, how many terms have theirs in shared memory: the last ones.
+  int64_t TermsInShared(const RecurrentTiles& tiles, const Stage& stage) const;
   // Elements between the weights of two columns in shared memory: no two lanes of a warp read the same bank.
   int64_t WeightStride(const RecurrentTiles& tiles, int64_t terms, int64_t groups) const;
 

@@ -13,7 +13,7 @@ namespace diapason {
 namespace {
 
 constexpr int32_t kBlocks[] = {1, 2, 4, 8, 16}, kLanes[] = {1, 2, 4, 8, 16, 32}, kUnits[] = {1, 2, 4, 8, 16},
-                  kWeights[] = {0, 1, 2, 3, 4};
+                  kWeights[] = {0, 1, 2, 3, 4, 5};
 
 // Rough costs on a GPU of today; they rank candidates until some are measured.
 constexpr double kCycle = 1 / 1.7e9;
@@ -101,9 +101,10 @@ double RecurrenceSpace::SecondsOfStep(const RecurrentTiles& tiles) const {
     return (products + 10 * others) * vectors / (facts_.flops / std::max(1, facts_.num_cores));
   }
   const double warps = std::max(1.0, static_cast<double>(schedule_.Threads(tiles)) / 32 / kSchedulers);
-  const double cost = tiles.weights == WeightsIn::kRegisters ? 1
-                      : tiles.weights == WeightsIn::kShared  ? kShared
-                                                             : kGlobal;
+  const double cost = tiles.weights == WeightsIn::kRegisters            ? 1
+                      : tiles.weights == WeightsIn::kShared             ? kShared
+                      : tiles.weights == WeightsIn::kRegistersAndShared ? (1 + kShared) / 2
+                                                                        : kGlobal;
   const double barrier =
       tiles.cluster > 1 ? kClusterBarrierCycles + kCyclesPerBlock * static_cast<double>(tiles.cluster) : kBarrierCycles;
   if (tiles.fragments()) {

@@ -87,8 +87,8 @@ TEST(RecurrenceNestTest, NestsForCudaComputeTheDag) {
     const auto spaces = SpacesOf(dag, target, facts);
     const Space& space = spaces->space(0);
     const Reference reference = testing::MakeReference(dag, kInputs);
-    const std::vector<std::vector<int32_t>> configurations = {{1, 1, 1, 0}, {1, 4, 2, 1}, {2, 8, 1, 2},
-                                                              {2, 2, 2, 1}, {4, 8, 1, 2}, {4, 1, 2, 2}};
+    const std::vector<std::vector<int32_t>> configurations = {{1, 1, 1, 0}, {1, 4, 2, 1}, {2, 8, 1, 2}, {2, 2, 2, 1},
+                                                              {4, 8, 1, 2}, {4, 1, 2, 2}, {2, 4, 2, 5}, {1, 2, 1, 5}};
     for (const std::vector<int32_t>& configuration : configurations) {
       SCOPED_TRACE(absl::StrCat(name, " ", absl::StrJoin(configuration, ",")));
       Metrics metrics;
@@ -169,6 +169,25 @@ TEST(RecurrenceNestTest, ProductsOnTensorCoresCompileForCuda) {
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
   }
+}
+
+// 4 MB of weights: more than the shared memory or the registers of a cluster, but not than both.
+TEST(RecurrenceNestTest, LargeWeightsAreKeptInBoth) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const ComputeDag dag = Recurrent({.steps = 8, .units = 512});
+  const auto spaces = SpacesOf(dag, target, facts);
+  const Space& space = spaces->space(0);
+  Metrics metrics;
+  for (int32_t weights : {1, 2, 5}) {
+    space.Evaluate(std::vector<int32_t>{16, 16, 1, weights}, &metrics);
+    EXPECT_EQ(metrics.legal, weights == 5);
+  }
+  const auto lowered = Lower(dag, space.Instantiate(std::vector<int32_t>{16, 16, 1, 5}), target, facts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto program = CompileProgram(*lowered, target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
 }
 
 TEST(RecurrenceNestTest, ResultsAreStoredWhileBlocksArrive) {
