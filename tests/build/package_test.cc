@@ -360,7 +360,10 @@ TEST_F(PackageTest, ProgramsThatDoNotFitTheirTaskAreRefused) {
 
 TEST_F(PackageTest, WhatIsNoPackageIsRefused) {
   EXPECT_EQ(PackageRunner::Load(Path("none")).status().message(),
-            "'" + Path("none") +
+            "there is no file or folder '" + Path("none") + "'; name a folder or a .dpk file made by 'diapason build'");
+  std::filesystem::create_directory(Path("empty"));
+  EXPECT_EQ(PackageRunner::Load(Path("empty")).status().message(),
+            "'" + Path("empty") +
                 "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   WriteText(Path("web/manifest.json"), "{}");
   EXPECT_EQ(
