@@ -177,9 +177,13 @@ Expr RecurrentNest::SharedLoad(const ExprNode& load) {
   const int id = r.SourceOf(load.buffer);
   const Stage& from = dag.stage(id);
   const auto e = std::find_if(exchanged.begin(), exchanged.end(), [&](const auto& x) { return x.stage == id; });
-  const Expr slot =
-      !e->carried ? IntImm(0) : FloorMod(Recurrence::CarriedIn(load.buffer) < 0 ? Add(step, IntImm(1)) : step, 2);
+  const Expr slot = SlotRead(*e, load.buffer, step);
   return Load(SharedOf(id), load.dtype, {Add(Mul(slot, IntImm(from.elements())), FlatIndex(from, load.args))});
+}
+
+Expr SlotRead(const ExchangedStage& exchanged, int buffer, const Expr& step) {
+  if (!exchanged.carried) return IntImm(0);
+  return FloorMod(Recurrence::CarriedIn(buffer) < 0 ? Add(step, IntImm(1)) : step, 2);
 }
 
 }  // namespace diapason

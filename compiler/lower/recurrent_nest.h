@@ -93,4 +93,7 @@ class RecurrentNest {
   std::vector<std::pair<Expr, int>> ahead_;
 };
 
+// The slot of an exchanged stage that a sum of step `step` reads through a buffer of Recurrence::expressions.
+Expr SlotRead(const ExchangedStage& exchanged, int buffer, const Expr& step);
+
 }  // namespace diapason

@@ -96,8 +96,7 @@ Stmt RecurrentProducts::Keep(const Product& p, const Stage& stage) {
 Stmt RecurrentProducts::LoadState(const Product& p, int to, const Expr& k, int64_t matrices) const {
   const ExchangedStage& e = StateOf(p);
   const Exchange& exchange = exchanges_.at(e.stage);
-  const bool before = Recurrence::CarriedIn(p.product.state->buffer) >= 0;
-  const Expr slot = !e.carried ? IntImm(0) : FloorMod(before ? nest_.step : Add(nest_.step, IntImm(1)), 2);
+  const Expr slot = SlotRead(e, p.product.state->buffer, nest_.step);
   const Expr lane = FloorMod(nest_.thread, matrices * 8);
   const Expr first = Mul(k, IntImm(TensorIntrinsicOf(p.product.mode).depth()));
   std::vector<Stmt> all;

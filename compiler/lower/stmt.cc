@@ -235,6 +235,8 @@ Stmt MakeSetRegisters(int64_t registers, bool more) {
 
 Expr RankOf(const ExprNode& load) { return load.args.size() > 1 ? load.args[1] : nullptr; }
 
+Expr RankOf(const StmtNode& store) { return store.operands.empty() ? nullptr : store.operands[0]; }
+
 Stmt MakeClusterBarrier(Stmt meanwhile) {
   if (meanwhile == nullptr) return Make({.kind = StmtKind::kClusterBarrier});
   return Make({.kind = StmtKind::kClusterBarrier, .body = {std::move(meanwhile)}});

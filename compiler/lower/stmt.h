@@ -209,6 +209,8 @@ struct StmtNode {
 
 // The rank in the cluster of the block whose shared memory a load reads, its second index; null: the block's own.
 Expr RankOf(const ExprNode& load);
+// The same of the block to whose shared memory a kStore goes.
+Expr RankOf(const StmtNode& store);
 
 // Makes a C identifier of the name of a kernel, buffer or variable: '_' replaces every character that is not allowed.
 std::string Identifier(std::string name);

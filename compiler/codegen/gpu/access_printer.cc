@@ -66,7 +66,7 @@ std::string GpuAccessPrinter::LoadText(const ExprNode& load) {
 
 std::string GpuAccessPrinter::StoreText(const StmtNode& store, std::string value) {
   const BufferDecl& to = decl(store.buffer);
-  const std::string base = StartText(store.buffer, store.operands.empty() ? nullptr : store.operands[0]);
+  const std::string base = StartText(store.buffer, RankOf(store));
   if (IsNarrowInMemory(to) && IsOpenClHalf(to.dtype))
     return "vstore_half(" + value + ", " + Text(store.index) + ", " + HalfPointer(to, false) + ");";
   if (IsNarrowInMemory(to)) value = Narrowed(to.dtype, value);

@@ -31,9 +31,6 @@ std::string ComputedType(DType dtype, int64_t chunk) {
   return type + std::to_string(chunk);
 }
 
-// The rank in the cluster of the block to whose shared memory it goes; null: the block's own.
-Expr RankOfStore(const StmtNode& store) { return store.operands.empty() ? nullptr : store.operands[0]; }
-
 }  // namespace
 
 void GpuVectorPrinter::Print(const StmtNode& loop) {
@@ -100,7 +97,7 @@ bool GpuVectorPrinter::PrintCopy(const StmtNode& store, const Expr& base) {
     if (async)
       copies_.PrintAsync({to, target}, sources, chunk);
     else
-      PrintChunk({to, target, RankOfStore(store)}, sources, chunk);
+      PrintChunk({to, target, RankOf(store)}, sources, chunk);
   }
   return true;
 }
@@ -177,7 +174,7 @@ bool GpuVectorPrinter::PrintComputed(const StmtNode& store, const Expr& base) {
       if (IsNarrowFloat(to.dtype)) value = access_.Narrowed(to.dtype, value);
       out_.Line(std::string("chunk.") + kComponents[i] + " = " + value + ";");
     }
-    out_.Line(Access({to, Offset(base, start), RankOfStore(store)}, type, false) + " = chunk;");
+    out_.Line(Access({to, Offset(base, start), RankOf(store)}, type, false) + " = chunk;");
     out_.Close();
     access_.ForgetLoaded();
   }
