@@ -136,7 +136,7 @@ class GpuKernelPrinter {
       case StmtKind::kStore:
         if (copies_.PrintAsyncStore(*stmt)) return;
         return out_.Line(access_.StoreText(*stmt, access_.Text(stmt->value)));
-      case StmtKind::kIf: return Block("if (" + access_.Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kIf: return PrintIf(*stmt);
       case StmtKind::kAlloc: return PrintAlloc(*stmt);
       case StmtKind::kLet: return PrintLet(*stmt);
       case StmtKind::kComment: return out_.Comment(stmt->text);
@@ -168,6 +168,12 @@ class GpuKernelPrinter {
         if (cuda_) out_.Line(helpers_.Use("launch_dependents") + "();");
         return;
     }
+  }
+
+  void PrintIf(const StmtNode& branch) {
+    const LaunchWait before = wait_;
+    Block("if (" + access_.Text(branch.condition) + ")", branch.body[0]);
+    if (branch.role) wait_ = before;
   }
 
   void PrintClusterBarrier(const StmtNode& barrier) {

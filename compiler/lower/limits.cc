@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/lower/early_start.h"
+#include "compiler/lower/tensor_copies.h"
 #include "compiler/schedule/tensor_of_copy.h"
 
 namespace diapason {
@@ -40,7 +41,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kPipeline:
     case StepKind::kBulkCopy: return {1, kMaxSlots};
     case StepKind::kRecurrence: return {0, kMostRecurrent};
-    case StepKind::kProducer: return {0, 1};
+    case StepKind::kProducer: return {0, static_cast<int64_t>(Producer::kConstantsFirst)};
     case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kBehindSums)};
     default: return {INT32_MIN, INT32_MAX};
   }

@@ -27,7 +27,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kStore:
       if (!s.operands.empty()) return MakeRemoteStore(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
       return StoreUnlessSame(s, fn(s.index), fn(s.value));
-    case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
+    case StmtKind::kIf: return (s.role ? MakeRole : MakeIf)(fn(s.condition), std::move(body[0]));
     case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
     case StmtKind::kBarrier: return MakeBarrier(s.extent);
     case StmtKind::kSetRegisters: return MakeSetRegisters(s.extent, IsInt(s.value, 1));

@@ -85,6 +85,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build() {
   kernel.shared_bytes = SharedBytesOf(kernel.body);
   kernel.producer = parts_.state.producer;
   kernel.before_roles = parts_.state.before_roles;
+  kernel.constants_first = parts_.state.constants_first;
   return kernel;
 }
 

@@ -53,7 +53,8 @@ struct NestState {
   Expr thread_set;  // of the thread: its number
   // What a warpgroup of its own does (HasProducer), and what one thread does before all: barriers are initialised.
   Stmt producer, before_roles;
-  int serial_depth = 0;  // serial and unrolled loops around what is emitted, pipelines too
+  bool constants_first = false;  // KernelFunc
+  int serial_depth = 0;          // serial and unrolled loops around what is emitted, pipelines too
   absl::Status status;
 };
 

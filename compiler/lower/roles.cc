@@ -63,16 +63,20 @@ class RoleSplitter {
     std::vector<BufferDecl> shared;
     const Stmt others = MakeSeq({Set(registers_.others, true), WithBarriersOf(threads_, WithoutShared(stmt, &shared))});
     const Stmt producer =
-        MakeSeq({Set(registers_.producer, false), MakeIf(Eq(thread, IntImm(threads_)), kernel_.producer)});
-    Stmt all = MakeFor(
-        ForKind::kThreadX, thread, threads_ + kLanesOfGroup,
-        MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
-                 MakeIf(Lt(thread, IntImm(threads_)), others), MakeIf(Le(IntImm(threads_), thread), producer)}));
+        MakeSeq({Set(registers_.producer, false), Role(Eq(thread, IntImm(threads_)), kernel_.producer)});
+    Stmt all =
+        MakeFor(ForKind::kThreadX, thread, threads_ + kLanesOfGroup,
+                MakeSeq({MakeIf(Eq(thread, IntImm(0)), kernel_.before_roles), MakeBarrier(),
+                         Role(Lt(thread, IntImm(threads_)), others), Role(Le(IntImm(threads_), thread), producer)}));
     for (auto decl = shared.rbegin(); decl != shared.rend(); ++decl) all = MakeAlloc(*decl, all);
     return all;
   }
 
  private:
+  Stmt Role(const Expr& condition, Stmt body) const {
+    return (kernel_.constants_first ? MakeRole : MakeIf)(condition, std::move(body));
+  }
+
   static Stmt Set(int64_t registers, bool more) { return registers > 0 ? MakeSetRegisters(registers, more) : nullptr; }
 
   const int64_t threads_;

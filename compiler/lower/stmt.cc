@@ -73,6 +73,11 @@ Stmt MakeIf(Expr condition, Stmt body) {
   return Make({.kind = StmtKind::kIf, .condition = std::move(condition), .body = {std::move(body)}});
 }
 
+Stmt MakeRole(Expr condition, Stmt body) {
+  if (body == nullptr) return nullptr;
+  return Make({.kind = StmtKind::kIf, .condition = std::move(condition), .role = true, .body = {std::move(body)}});
+}
+
 Stmt MakeAlloc(BufferDecl decl, Stmt body) {
   if (body == nullptr) return nullptr;
   return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});

@@ -190,6 +190,8 @@ struct StmtNode {
   Expr value{};        // kStore, kLet, kLoadMatrix, kFactorParts, kBulkCopy, kTensorCopy, kMbarrier, kSetRegisters
   bool async = false;  // kStore to shared memory: complete and visible only after a kWait and the barrier after it
   Expr condition{};    // kIf, kTensorCopy, kMbarrier, kQuadStore
+  // kIf: what threads of one role do (roles.h), which wait for the kernel in front (early_start.h) by themselves.
+  bool role = false;
   // kStore, kMma, kPack, kGroupMma, kBulkCopy, kTensorCopy, kMbarrier, kQuadStore
   std::vector<Expr> operands{};
   std::shared_ptr<const TensorBox> box{};   // kTensorCopy
@@ -220,7 +222,10 @@ Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
 Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
 // To shared memory of the block of that rank in the cluster.
 Stmt MakeRemoteStore(int buffer, Expr index, Expr value, Expr rank);
-Stmt MakeIf(Expr condition, Stmt body);  // returns the body if the condition is constant true, null if constant false
+Stmt MakeIf(Expr condition, Stmt body);
+Stmt MakeRole(
+    Expr condition,
+    Stmt body);  // StmtNode::role  // returns the body if the condition is constant true, null if constant false
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier(int64_t threads = 0);
 Stmt MakeClusterBarrier(Stmt meanwhile = nullptr);
@@ -302,13 +307,15 @@ struct KernelFunc {
   int64_t producers = 0;
   // Before WithRoles (roles.h): what the producer does, and what one thread does before all; null without a producer.
   Stmt producer, before_roles;
+  // The producer asks for constants first: it waits for the kernel in front behind these (StepKind::kProducer).
+  bool constants_first = false;
   int64_t shared_bytes = 0;
   // cuda: blocks that a multiprocessor has of the kernel at once, where the whole grid runs at once. The compiler need
   // not save registers for more. 0: the grid is larger, or blocks have so many threads that it must save them anyway.
   int64_t resident = 0;
   // cuda: programmatic dependent launch. The kernel may start before the previous one has ended (early_start.h).
   // Codegen makes every thread wait for the previous kernel before its first access to a parameter that is not
-  // constant.
+  // constant, each role by itself where constants come first.
   bool overlap = false;
   // If not null, the kernel is a library call instead of loops: `body` is null, and `params` are the call's operands in
   // order.

@@ -1,9 +1,11 @@
 #include "compiler/lower/tensor_copies.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
+#include "compiler/lower/early_start.h"
 #include "compiler/lower/loop_values.h"
 #include "compiler/lower/tensor_box_of_copy.h"
 #include "compiler/schedule/tensor_of_copy.h"
@@ -122,19 +124,59 @@ Stmt TensorCopies::Leave(const SoftwarePipeline& p, const Expr& iteration, const
   return MakeSeq(std::move(all));
 }
 
+bool TensorCopies::IsOfConstant(int copy) const {
+  const StageState& from = nest_.kernel.state.stage(LoadOfCopy(nest_.kernel.state.stage(copy).op)->buffer);
+  return from.prologue || (from.op.placeholder && from.op.constant);
+}
+
+int64_t TensorCopies::ConstantsFirst(const SoftwarePipeline& p, const std::vector<int>& copies) const {
+  const State& state = nest_.kernel.state;
+  if (!state.has_overlap() || static_cast<EarlyStart>(state.overlap().Eval({})) == EarlyStart::kNever) return 0;
+  const int64_t constants =
+      std::count_if(copies.begin(), copies.end(), [this](int copy) { return IsOfConstant(copy); });
+  if (constants == 0 || constants == static_cast<int64_t>(copies.size())) return 0;
+  const int64_t room = std::min(p.slots, p.iterations);
+  switch (static_cast<Producer>(state.stage(p.id).producer.Eval({}))) {
+    case Producer::kNone:
+    case Producer::kInOrder: return 0;
+    case Producer::kOneConstantFirst: return 1;
+    case Producer::kHalfOfConstantsFirst: return (room + 1) / 2;
+    case Producer::kConstantsFirst: return room;
+  }
+  return 0;
+}
+
 // The slot of iteration t is left by that of t - slots, in the phase of its barrier of that number.
 void TensorCopies::Produce(const SoftwarePipeline& p) {
-  const Expr iteration = MakeVar("asked");
-  nest_.analyzer.Bind(iteration, p.iterations);
-  const Expr phase = nest_.analyzer.Simplify(FloorMod(Add(FloorDiv(iteration, p.slots), IntImm(1)), 2));
-  std::vector<Stmt> all;
-  for (int copy : CopiesOf(p)) {
-    all.push_back(MakeIf(Le(IntImm(p.slots), iteration), MakeMbarrierWait(LeavingsAt(copy, p, p.fill), phase)));
-    all.push_back(CopyInto(copy));
-  }
-  const Stmt one =
-      MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, MakeSeq(std::move(all))));
-  nest_.producer = MakeFor(ForKind::kSerial, iteration, p.iterations, one, 1);
+  const std::vector<int> copies = CopiesOf(p);
+  const int64_t constants_first = ConstantsFirst(p, copies);
+  const auto loop = [&](int64_t iterations, const std::function<Stmt(const Expr&)>& body) {
+    const Expr iteration = MakeVar("asked");
+    nest_.analyzer.Bind(iteration, iterations);
+    return MakeFor(
+        ForKind::kSerial, iteration, iterations,
+        MakeLet(p.fill, nest_.analyzer.Simplify(FloorMod(iteration, p.slots)), p.at(iteration, body(iteration))), 1);
+  };
+  const auto constants = [&](const Expr&) {
+    std::vector<Stmt> all;
+    for (int copy : copies)
+      if (IsOfConstant(copy)) all.push_back(CopyInto(copy));
+    return MakeSeq(std::move(all));
+  };
+  const auto rest = [&](const Expr& iteration) {
+    const Expr phase = nest_.analyzer.Simplify(FloorMod(Add(FloorDiv(iteration, p.slots), IntImm(1)), 2));
+    std::vector<Stmt> all;
+    for (int copy : copies) {
+      const Stmt wait = MakeIf(Le(IntImm(p.slots), iteration), MakeMbarrierWait(LeavingsAt(copy, p, p.fill), phase));
+      const Stmt asks = MakeSeq({wait, CopyInto(copy)});
+      const bool is_there = constants_first > 0 && IsOfConstant(copy);
+      all.push_back(is_there ? MakeIf(nest_.analyzer.Simplify(Le(IntImm(constants_first), iteration)), asks) : asks);
+    }
+    return MakeSeq(std::move(all));
+  };
+  nest_.producer = loop(p.iterations, rest);
+  if (constants_first > 0) nest_.producer = MakeSeq({loop(constants_first, constants), nest_.producer});
+  nest_.constants_first = constants_first > 0;
   nest_.before_roles = Init(p);
 }
 

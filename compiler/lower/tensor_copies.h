@@ -4,12 +4,25 @@
 // all warps that read it have left it; else whoever asks knows it from a barrier of the block.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compiler/lower/nest_state.h"
 #include "compiler/lower/software_pipeline.h"
 
 namespace diapason {
+
+// Who asks: the values of StepKind::kProducer. Constants that come first need not wait for the kernel in front, where
+// this one starts before that has ended (early_start.h); but what is computed comes behind all that is asked for
+// before, so that it is a choice how many come first. Where the kernel does not start early, or nothing or everything
+// that it copies is constant, all orders are kInOrder.
+enum class Producer : uint8_t {
+  kNone = 0,                  // a thread of those that compute
+  kInOrder = 1,               // the producer, step by step
+  kOneConstantFirst = 2,      // the constants of the first step
+  kHalfOfConstantsFirst = 3,  // those of half as many steps as there are slots
+  kConstantsFirst = 4,        // of as many as there are slots
+};
 
 // REQUIRES, of all: the stages at whose loops the copies are made are prepared (LoopValues).
 class TensorCopies {
@@ -44,6 +57,10 @@ class TensorCopies {
   Expr LeavingsAt(int copy, const SoftwarePipeline& pipeline, const Expr& slot) const;
   // Whether the executing thread is the one that asks.
   Expr IsFirstThread(int copy) const;
+  // Whether a copy is of what no kernel of a run writes.
+  bool IsOfConstant(int copy) const;
+  // The number of iterations whose constants the producer asks for before anything else.
+  int64_t ConstantsFirst(const SoftwarePipeline& pipeline, const std::vector<int>& copies) const;
 
   NestState& nest_;
 };

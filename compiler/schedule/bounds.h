@@ -44,7 +44,7 @@ struct StageBounds {
   int64_t core_row = 0;
   bool swizzled = false;
   bool bulk = false;      // StepKind::kBulkCopy: all of a slot is copied
-  bool producer = false;  // StepKind::kProducer
+  bool producer = false;  // StepKind::kProducer, whichever
   int64_t steps = 1;      // iterations that its loop has, of a reduction that another stage's loop carries
   int64_t slots = 1;      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
   // partial results side by side (Annotation::kThreadSet), as far from each other as slots are

@@ -138,9 +138,10 @@ enum class StepKind : uint8_t {
   // the
   // numbers of a configuration do not allow it, threads copy as its loops say.
   kTensorCopy = 26,
-  // factors = {0 or 1}: with 1, where tensor copies make all shared copies of the stage's pipeline, which products by
+  // factors = {0 to 4}: above 0, where tensor copies make all shared copies of the stage's pipeline, which products by
   // warpgroups read, a warpgroup of its own asks for them ("warp specialization", Bauer et al. 2011; the producer of
-  // Shah et al. 2024), and the others meet no more than where they have to.
+  // Shah et al. 2024), and the others meet no more than where they have to. Above 1 it asks for some of the constants
+  // first (Producer in lower/tensor_copies.h).
   kProducer = 27,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new

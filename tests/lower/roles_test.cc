@@ -81,6 +81,20 @@ TEST(Roles, KernelsWithoutAProducerStayAsTheyAre) {
   EXPECT_EQ(WithRoles(kernel).threads, 256);
 }
 
+// Where the producer asks for constants before it waits for the kernel in front.
+TEST(Roles, WaitByThemselvesWhereConstantsComeFirst) {
+  for (const bool first : {false, true}) {
+    KernelFunc kernel = SomeKernel(256);
+    kernel.constants_first = first;
+    int roles = 0;
+    Contains(WithRoles(kernel).body, [&](const StmtNode& s) {
+      roles += s.role;
+      return false;
+    });
+    EXPECT_EQ(roles, first ? 3 : 0) << "those that compute, the producer's warpgroup, and the producer";
+  }
+}
+
 TEST(Roles, WhatLetsTheNextKernelStartStaysInFront) {
   KernelFunc kernel = SomeKernel(256);
   kernel.body = MakeSeq({MakeLaunchDependents(), kernel.body});

@@ -14,7 +14,8 @@ LaunchWait::LaunchWait(const KernelFunc& kernel, bool starts_early) : pending_(s
 }
 
 bool LaunchWait::StandsBefore(const Stmt& stmt) const {
-  return pending_ && !RunsBodyOnce(*stmt, [this](int buffer) { return IsAwaited(buffer); }) && Touches(stmt);
+  return pending_ && !stmt->role && !RunsBodyOnce(*stmt, [this](int buffer) { return IsAwaited(buffer); }) &&
+         Touches(stmt);
 }
 
 bool LaunchWait::Touches(const Expr& e) const {

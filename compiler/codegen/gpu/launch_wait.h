@@ -8,7 +8,8 @@
 namespace diapason {
 
 // The wait stands before the first statement that touches what the kernel in front may, among those that every thread
-// runs once: so every thread waits, and copies of constants, as well as barriers, come before it.
+// runs once: so every thread waits, and copies of constants, as well as barriers, come before it. Roles that wait by
+// themselves (StmtNode::role) have a wait each.
 class LaunchWait {
  public:
   // Without an early start nothing is waited for.

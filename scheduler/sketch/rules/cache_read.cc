@@ -137,8 +137,22 @@ class CacheReadShared : public SketchRule {
       chosen = true;
     }
     if (can && *chosen) draft.Do({StepKind::kTensorCopy, of.copy, {}, {}, -1, {}});
-    if (second) draft.Do({StepKind::kProducer, of.reader, {}, {draft.OptionParameter("producer", {0, 1}, 0)}, -1, {}});
+    if (second) {
+      const std::vector<int32_t> choices =
+          ReadsConstants(draft.state(), of.reader) ? std::vector<int32_t>{0, 1, 2, 3, 4} : std::vector<int32_t>{0, 1};
+      draft.Do({StepKind::kProducer, of.reader, {}, {draft.OptionParameter("producer", choices, 0)}, -1, {}});
+    }
     to->push_back({std::move(draft), again});
+  }
+
+  // Whether a tensor copy that a stage reads is of a constant.
+  static bool ReadsConstants(const State& state, int reader) {
+    for (int copy : state.Producers(reader)) {
+      if (!state.stage(copy).tensor_copy) continue;
+      const StageState& from = state.stage(LoadOfCopy(state.stage(copy).op)->buffer);
+      if (from.prologue || (from.op.placeholder && from.op.constant)) return true;
+    }
+    return false;
   }
 
   // Constants whose tiles tensor cores read with k innermost.

@@ -52,6 +52,13 @@ TEST_F(LaunchWaitTest, StandsInsideWhatEveryThreadRunsOnce) {
   EXPECT_TRUE(wait.StandsBefore(Serial(t_, 32, store)));
 }
 
+TEST_F(LaunchWaitTest, StandsInsideRoles) {
+  const LaunchWait wait(kernel_, true);
+  const Stmt store = MakeStore(1, t_, At(0, t_));
+  EXPECT_TRUE(wait.StandsBefore(MakeIf(Lt(t_, IntImm(4)), store)));
+  EXPECT_FALSE(wait.StandsBefore(MakeRole(Lt(t_, IntImm(4)), store)));
+}
+
 TEST_F(LaunchWaitTest, IsPrintedOnce) {
   LaunchWait wait(kernel_, true);
   EXPECT_TRUE(wait.pending());

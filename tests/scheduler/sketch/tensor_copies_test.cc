@@ -296,6 +296,85 @@ TEST(TensorCopies, ProducersStandBesideTheOthers) {
   }
 }
 
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Of eight steps and four slots. Each role waits, the producer behind the constants that come first.
+TEST(TensorCopies, ProducersAskForConstantsFirst) {
+  const ComputeDag dag = testing::MatMulOfHalves(128, 64, 512);
+  const testing::Reference expected = testing::MakeReference(dag, 14);
+  const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+  const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
+  std::string in_order;
+  for (const auto& [producer, overlap, first] : {std::tuple(1, 2, 0), {2, 2, 1}, {3, 2, 2}, {4, 2, 4}, {4, 1, 4}}) {
+    SCOPED_TRACE(absl::StrCat("producer ", producer, ", overlap ", overlap));
+    const auto lowered = Lower(dag,
+                               space.Instantiate(testing::Decide(space, {{"m.groups", 1},
+                                                                         {"n.groups", 1},
+                                                                         {"n.tiles", 4},
+                                                                         {"k.r2", 64},
+                                                                         {"stages", 4},
+                                                                         {"producer", producer},
+                                                                         {"overlap", overlap}})),
+                               kCuda, kFacts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.back().producers, 128);
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const std::string source = program->source.substr(program->source.find("__global__"));
+    const size_t roles = source.find("const int role"), producers = source.find("if (role == 128)"),
+                 wait = source.find("wait_for_previous();", producers);
+    ASSERT_NE(producers, std::string::npos);
+    if (first == 0) {
+      in_order = source;
+      EXPECT_EQ(wait, std::string::npos) << "all threads have waited";
+      EXPECT_EQ(CountOf(source, "wait_for_previous();"), 1u);
+      continue;
+    }
+    ASSERT_NE(wait, std::string::npos);
+    EXPECT_LT(source.find("wait_for_previous();", roles), producers) << "those that compute wait themselves";
+    const std::string before = source.substr(producers, wait - producers);
+    EXPECT_NE(before.find(absl::StrCat("asked < ", first, ";")), std::string::npos) << before;
+    EXPECT_EQ(CountOf(before, "  tensor_copy_2d("), 1u) << "of the weights";
+    EXPECT_EQ(CountOf(source.substr(wait), "  tensor_copy_2d("), 2u) << "of the other weights, and of all activations";
+  }
+  // A kernel that starts behind the one in front has nothing to do before.
+  const auto lowered = Lower(dag,
+                             space.Instantiate(testing::Decide(space, {{"m.groups", 1},
+                                                                       {"n.groups", 1},
+                                                                       {"n.tiles", 4},
+                                                                       {"k.r2", 64},
+                                                                       {"stages", 4},
+                                                                       {"producer", 3},
+                                                                       {"overlap", 0}})),
+                             kCuda, kFacts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_FALSE(lowered->kernels.back().constants_first);
+}
+
+// Two activations have no constants that could come first.
+TEST(TensorCopies, OrdersAreOfferedWhereThereAreConstants) {
+  const auto choices = [](const ComputeDag& dag) {
+    const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
+    const Space& space = task->space(task->Find("direct/wgmma.boxes"));
+    std::vector<int32_t> values;
+    for (int i = 0; i < space.size(); ++i)
+      if (space.parameter_name(i) == "producer") space.Domain(i, space.Default(), &values);
+    return values.size();
+  };
+  EXPECT_EQ(choices(testing::MatMulOfHalves(128, 128, 256)), 5u);
+  DagBuilder b;
+  const int x = b.Placeholder("x", {128, 256}, DType::kFloat16), y = b.Placeholder("y", {256, 128}, DType::kFloat16);
+  const int product = b.Reduce("product", {128, 128}, {256}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(Cast(DType::kFloat32, b.At(x, {i[0], r[0]})), Cast(DType::kFloat32, b.At(y, {r[0], i[1]})));
+  });
+  EXPECT_EQ(choices(b.Build({product}).value()), 2u);
+}
+
 TEST(TensorCopies, AreOfferedWhereTensorsAndGpusAllowThem) {
   EXPECT_EQ(SketchesOf(testing::MatMulOfHalves(128, 128, 128), "cuda -arch=sm_90"),
             (std::vector<std::string>{"direct/wgmma.boxes", "gemm_k/wgmma.boxes"}));
