@@ -33,6 +33,7 @@
 #include "compiler/codegen/reference.h"
 #include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
+#include "compiler/graph/passes.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
@@ -165,7 +166,8 @@ absl::Status Measurer::Measure(const Program& program) {
 
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
-  ASSIGN_OR_RETURN(const Network network, LoadOptimized(arguments.network, arguments.options));
+  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, arguments.options));
+  if (target.defer_norms && DeferNorms(network) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   ASSIGN_OR_RETURN(
       const FusionChoices fusion,
       FindFusionChoices(network, {.find_factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));

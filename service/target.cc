@@ -58,6 +58,8 @@ FusionPreferences PreferredFusion(const Target& target) {
   const DeviceFacts facts = DefaultFacts(target);
   preferences.find_factor_bounds =
       !target.strict_fp32 && CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
+  preferences.defer_norms =
+      target.defer_norms && CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
   if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
   return preferences;
 }

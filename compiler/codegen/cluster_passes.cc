@@ -41,6 +41,7 @@ class ClusterSplitter {
   explicit ClusterSplitter(const KernelFunc& kernel) : kernel_(kernel) {
     CollectRemote(kernel.body);
     FindIndices(kernel.body);
+    CollectKept();
   }
 
   // The parts between the cluster barriers.
@@ -57,7 +58,7 @@ class ClusterSplitter {
     return kernels;
   }
 
-  // Shared buffers that other blocks read, as what they are in the workspace.
+  // Shared buffers that other blocks or the next part read, as what they are in the workspace.
   std::vector<BufferDecl> workspaces() const {
     std::vector<BufferDecl> result;
     for (const auto& [id, decl] : remote_) result.push_back(InWorkspace(decl));
@@ -83,6 +84,23 @@ class ClusterSplitter {
       return e;
     });
     FindDecls(stmt, read);
+  }
+
+  // What a block itself leaves in shared memory for the next part.
+  void CollectKept() {
+    std::map<int, int> parts;  // that use a buffer
+    for (const Stmt& part : Parts(kernel_.body)) {
+      std::set<int> used, stored;
+      CollectBuffers(part, &used, &stored);
+      for (int buffer : used) ++parts[buffer];
+    }
+    std::set<int> kept;
+    Contains(kernel_.body, [&](const StmtNode& s) {
+      const bool shared = s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared;
+      if (shared && parts[s.decl.id] > 1) kept.insert(s.decl.id);
+      return false;
+    });
+    FindDecls(kernel_.body, kept);
   }
 
   void FindDecls(const Stmt& stmt, const std::set<int>& ids) {

@@ -51,6 +51,7 @@ class Grouper {
     if (table_.group_of(n) >= 0) return;  // joined with an earlier node, or in a recurrence
     if (facts_.view[n]) return table_.AddView(n);
     if (node.op == "concat" && concats_.PutInPlace(n)) return;
+    if (node.op == "run_sums" && table_.Follow(node.inputs[0], n)) return;
     const bool elementwise = facts_.IsElementwise(n);
     if (elementwise && epilogues_.JoinDiamond(node)) return;
     if (rows_.JoinChain(node) || attention_.Join(n) || attention_.JoinTransposition(n)) return;

@@ -13,7 +13,7 @@
 
 namespace diapason {
 
-// Nodes that become one kernel. Only the result of the last one is seen outside.
+// Nodes that become one kernel. Only the result of the last one is seen outside, and that of the node that follows it.
 struct Group {
   std::vector<int> nodes;  // ascending; none: a copy of the tensor `copied`
   int anchor = -1;         // node, or -1
@@ -22,6 +22,7 @@ struct Group {
   int output = -1;          // tensor that it writes: that of the last node, or one that this is a part of
   OutputPlace place;        // in which case: where
   bool recurrence = false;  // the nodes are RecurrentNodes: several products, and no anchor
+  int follower = -1;        // a node that has sums of the result (run_sums), or -1
   bool operator==(const Group&) const = default;
 };
 

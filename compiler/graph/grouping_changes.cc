@@ -41,7 +41,9 @@ std::vector<Group> Without(const std::vector<Group>& all, const GroupSet& less) 
 GroupSet SetOf(const std::vector<Group>& groups) { return GroupSet(groups.begin(), groups.end()); }
 
 std::vector<int> NodesOf(const Group& group) {
-  return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes;
+  std::vector<int> nodes = group.nodes.empty() ? std::vector<int>{group.order} : group.nodes;
+  if (group.follower >= 0) nodes.push_back(group.follower);
+  return nodes;
 }
 
 GroupChanges::GroupChanges(const GroupingFacts& facts, FusionModes modes)

@@ -14,7 +14,7 @@ namespace diapason {
 // An order of groups by all that they are equal by, most telling first.
 struct GroupLess {
   static auto Key(const Group& g) {
-    return std::tie(g.order, g.output, g.copied, g.anchor, g.recurrence, g.place, g.nodes);
+    return std::tie(g.order, g.output, g.follower, g.copied, g.anchor, g.recurrence, g.place, g.nodes);
   }
   bool operator()(const Group& a, const Group& b) const { return Key(a) < Key(b); }
 };

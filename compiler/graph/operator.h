@@ -28,6 +28,10 @@
 //   reduce_sum|mean|max|min|prod(x) axes=all keepdims=1 (global pools are reductions over the image axes)
 //   softmax(x), log_softmax(x)      axis=-1 (importers flatten first for opset < 13)
 //   layer_norm(x), rms_norm(x)      over the axes from axis=-1 on: epsilon=1e-5; scale and bias are separate nodes
+//   run_sums(x)                     over the last axis: run=64; of each run the sum and that of the squares (float32)
+//   normalize_by_sums(x, sums)      count (of a row's elements) epsilon=1e-5 centred=1 (else RMS) shifts=0: x divided
+//   by
+//                                   the deviation of rows of which `sums` are, less their mean if it shifts
 //   batch_norm(x, scale, bias, mean, variance)
 //                                   axis=1 epsilon=1e-5
 //   arg_max(x), arg_min(x)          axis=0 select_last_index=0; the axis stays, with extent 1

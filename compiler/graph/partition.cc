@@ -41,15 +41,17 @@ void AssignPrograms(Partition& partition, const std::vector<Group>& groups) {
 }  // namespace
 
 absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group, const FactorBounds& bounds) {
-  ASSIGN_OR_RETURN(Subgraph subgraph,
-                   group.nodes.empty() ? CopySubgraph(network, group.copied) : BuildSubgraph(network, group.nodes));
+  ASSIGN_OR_RETURN(Subgraph subgraph, group.nodes.empty() ? CopySubgraph(network, group.copied)
+                                                          : BuildSubgraph(network, group.nodes, group.follower));
   subgraph.outputs = {group.output};
+  if (group.follower >= 0) subgraph.outputs.push_back(network.nodes[group.follower].output);
   if (!bounds.empty()) RETURN_IF_ERROR(MarkFactors(bounds, subgraph));
   return subgraph;
 }
 
 std::string NameOf(const Network& network, const Group& group) {
   if (group.recurrence) return RecurrenceName(network, group.nodes.back());
+  if (group.follower >= 0) return absl::StrCat(TaskName(network, group.nodes, group.anchor), "_sums");
   if (!group.nodes.empty()) return TaskName(network, group.nodes, group.anchor);
   return CopyName(network, group.copied);
 }

@@ -43,6 +43,9 @@ absl::Status MergeProjections(Network& network);
 // that product) come again for it where others read their results too: they can then be part of the attention's kernel.
 // So do concatenations of two tensors whose result a product of one row reads.
 void RepeatMoves(Network& network);
+// Layer and RMS normalizations of narrow floats whose readers are products by constant matrices and additions move
+// behind these (defer_norms.cc). How many did; their nodes are left for EliminateDeadCode.
+int DeferNorms(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);
 // Gives four-dimensional activations between image operators the layout, with weights laid out anew and transposes only

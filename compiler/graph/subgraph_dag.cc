@@ -26,7 +26,7 @@ class SubgraphBuilder {
     }
   }
 
-  absl::StatusOr<Subgraph> Build() {
+  absl::StatusOr<Subgraph> Build(int follower) {
     Subgraph subgraph;
     int output = network_.nodes[nodes_.back()].output;
     int result = Emit(output);
@@ -35,7 +35,12 @@ class SubgraphBuilder {
       result =
           builder_.Compute("cast", type.shape, [&](const auto& i) { return Cast(type.dtype, builder_.At(result, i)); });
     }
-    absl::StatusOr<ComputeDag> dag = builder_.Build({result});
+    std::vector<int> results = {result};
+    if (follower >= 0) {
+      const Node& node = network_.nodes[follower];
+      results.push_back(FindOperator(node.op)->emit(builder_, ArgsOf(network_, node), {result}));
+    }
+    absl::StatusOr<ComputeDag> dag = builder_.Build(std::move(results));
     if (dag.ok()) dag = Renumbered(*dag, subgraph.inputs);
     if (dag.ok()) dag = SplitLongReductions(*dag);
     if (!dag.ok()) {
@@ -46,6 +51,10 @@ class SubgraphBuilder {
     subgraph.dag = *std::move(dag);
     subgraph.outputs = {output};
     subgraph.nodes = nodes_;
+    if (follower >= 0) {
+      subgraph.outputs.push_back(network_.nodes[follower].output);
+      subgraph.nodes.push_back(follower);
+    }
     return subgraph;
   }
 
@@ -179,8 +188,8 @@ class SubgraphBuilder {
 
 }  // namespace
 
-absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes) {
-  return SubgraphBuilder(network, nodes).Build();
+absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes, int follower) {
+  return SubgraphBuilder(network, nodes).Build(follower);
 }
 
 absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor) {

@@ -14,8 +14,9 @@ namespace diapason {
 
 // Stages are numbered in the order in which expressions meet them from the result on (the operand that the group
 // computes first, where an operator is commutative), and named by operators: neither depends on names or on the order
-// of nodes. `task` is not set. REQUIRES: only the last node's result is read outside of `nodes`.
-absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes);
+// of nodes. `task` is not set. `follower`: a node whose result is a second one, and which reads the first one alone;
+// -1: there is none. REQUIRES: only the results of the last node and the follower are read outside of `nodes`.
+absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes, int follower = -1);
 
 // A copy of a tensor.
 absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor);

@@ -5,17 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/split_sums.h"
+#include "compiler/tensor/run_sums.h"
 
 namespace diapason {
 
 Stmt AttachedStages::EmitThose(int id, size_t position, bool shared, const std::vector<int>& but) {
   const State& state = nest_.kernel.state;
   std::vector<int> stages = nest_.kernel.StagesAt(id, position);
+  // In front what reads nothing but global memory, and is no part of the kernel's longest reduction.
   std::stable_partition(stages.begin(), stages.end(), [&](int child) {
     const std::vector<int> producers = state.Producers(child);
-    return !state.stage(child).op.reduces() && std::all_of(producers.begin(), producers.end(), [&](int producer) {
-      return state.stage(producer).attach == StageState::Attach::kRoot;
-    });
+    const bool totals = IsRowTotals(state.stage(child).op, [&](int of) -> const Stage& { return state.stage(of).op; });
+    return (totals || !state.stage(child).op.reduces()) &&
+           std::all_of(producers.begin(), producers.end(),
+                       [&](int producer) { return state.stage(producer).attach == StageState::Attach::kRoot; });
   });
   std::vector<Stmt> all;
   for (int child : stages)

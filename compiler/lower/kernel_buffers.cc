@@ -84,6 +84,9 @@ void KernelBuffers::DeclareStage(const KernelContext& kernel, int id) {
                   true,
                   kernel.target.is_gpu() ? 16 : 64,
                   id == kernel.split.tile};
+  // The tile takes no place of what is read behind it.
+  decl.apart =
+      kernel.split.tile >= 0 && id != kernel.split.tile && s.memory == Memory::kShared && s.attach_stage == kernel.root;
   decl.packed = kernel.target.is_gpu() && kernel.IsReadAhead(id);
   if (b.swizzled) {
     const auto bytes = static_cast<int>(b.core_row * BytesOf(s.op.dtype));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -17,10 +19,12 @@
 #include "compiler/lower/recurrent_kernel.h"
 #include "compiler/lower/remote_loads.h"
 #include "compiler/lower/roles.h"
+#include "compiler/lower/run_sums.h"
 #include "compiler/lower/wide_stores.h"
 #include "compiler/schedule/rewrite.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/program.h"
+#include "compiler/tensor/run_sums.h"
 
 namespace diapason {
 namespace {
@@ -134,6 +138,25 @@ int64_t ResidentBlocks(const KernelFunc& kernel, const DeviceFacts& facts) {
   return each <= kMostBlocks && each * kernel.threads <= kMostThreads ? each : 0;
 }
 
+// The root stage that has the sums of runs of what another root stores; -1: there is none.
+int RunSumsRoot(const Skeleton& skeleton, int source, RunSums* found) {
+  const State& state = skeleton.state();
+  for (int id : state.topological()) {
+    const StageState& stage = state.stage(id);
+    if (!stage.computes()) continue;
+    const auto sums = RunSumsOf(stage.op, [&](int of) -> const Stage& { return state.stage(of).op; });
+    if (!sums || sums->source != source) continue;
+    const int root = skeleton.root_of(id);
+    const Stage& op = state.stage(root).op;
+    const bool copies =
+        op.body->kind == ExprKind::kLoad && op.body->buffer == id && op.elements() == stage.op.elements();
+    if (root == source || (root != id && !copies)) continue;
+    *found = *sums;
+    return root;
+  }
+  return -1;
+}
+
 struct LoweringContext {
   const Skeleton& skeleton;
   const Bounds& bounds;
@@ -152,6 +175,27 @@ absl::StatusOr<KernelFunc> BuildKernel(const LoweringContext& context, int id, i
   ASSIGN_OR_RETURN(const KernelContext kernel,
                    KernelContext::Create(context.skeleton, context.bounds, context.target, context.place, id));
   return NestBuilder(kernel, next_buffer).Build();
+}
+
+// The kernel with the sums of runs of what it stores (tensor/run_sums.h), where it can make them; `made`: their stage.
+KernelFunc WithFollowingSums(const LoweringContext& context, int id, KernelFunc kernel, int* next_buffer,
+                             std::set<int>* made) {
+  const State& state = context.skeleton.state();
+  if (context.target.kind != TargetKind::kCuda || !context.place.whole() || state.stage(id).prologue) return kernel;
+  StoredRunSums sums;
+  RunSums found;
+  const int root = RunSumsRoot(context.skeleton, id, &found);
+  if (root < 0) return kernel;
+  const Stage& op = state.stage(root).op;
+  sums.source = id;
+  sums.run = found.run;
+  sums.runs = found.runs;
+  sums.sums = {root, Identifier(op.name), op.dtype, Scope::kGlobal, StoredElements(state, context.bounds, root), true,
+               0};
+  std::optional<KernelFunc> with = WithRunSums(kernel, sums, next_buffer);
+  if (!with) return kernel;
+  made->insert(root);
+  return *std::move(with);
 }
 
 }  // namespace
@@ -173,14 +217,17 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   RETURN_IF_ERROR(CheckLoops(skeleton.state(), bounds));
   program.buffers = DescribeBuffers(task, rewrite, skeleton.state(), bounds, place);
   int next_buffer = skeleton.state().size();
+  std::set<int> made;  // by kernels of others
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);
-    if (!stage.computes() || stage.attach != StageState::Attach::kRoot) continue;
+    if (!stage.computes() || stage.attach != StageState::Attach::kRoot || made.contains(id)) continue;
     if (stage.library != nullptr) {
       program.kernels.push_back(LibraryKernel(skeleton.state(), bounds, id));
       continue;
     }
-    ASSIGN_OR_RETURN(KernelFunc kernel, BuildKernel({skeleton, bounds, target, facts, place}, id, &next_buffer));
+    const LoweringContext context{skeleton, bounds, target, facts, place};
+    ASSIGN_OR_RETURN(KernelFunc kernel, BuildKernel(context, id, &next_buffer));
+    kernel = WithFollowingSums(context, id, std::move(kernel), &next_buffer, &made);
     if (target.kind == TargetKind::kCuda) kernel.resident = ResidentBlocks(kernel, facts);
     if (stage.prologue && target.kind == TargetKind::kCpu)
       kernel = WithFasterLoops(std::move(kernel), facts.vector_bytes);

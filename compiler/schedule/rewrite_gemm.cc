@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "compiler/schedule/gemm_axis.h"
 #include "compiler/schedule/rewrite_parts.h"
+#include "compiler/tensor/run_sums.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -42,7 +43,7 @@ class GemmRewriter {
   absl::Status FindAnchor() {
     for (int id = 0; id < dag_.size(); ++id) {
       const Stage& stage = dag_.stage(id);
-      if (!stage.reduces() || dag_.is_prologue(id)) continue;
+      if (!stage.reduces() || dag_.is_prologue(id) || IsRunSums(id) || IsTotals(id)) continue;
       if (anchor_ >= 0) return NoGemmRewrite("more than one stage reduces");
       anchor_ = id;
     }
@@ -102,7 +103,17 @@ class GemmRewriter {
     return absl::OkStatus();
   }
 
-  // Stages after the anchor must be element-wise over its shape.
+  // Sums of runs of what comes from the product.
+  bool IsRunSums(int id) const {
+    return RunSumsOf(dag_.stage(id), [this](int of) -> const Stage& { return dag_.stage(of); }).has_value();
+  }
+
+  // Of rows, for what comes behind the product.
+  bool IsTotals(int id) const {
+    return IsRowTotals(dag_.stage(id), [this](int of) -> const Stage& { return dag_.stage(of); });
+  }
+
+  // Stages after the anchor must be element-wise over its shape, or sums of runs.
   absl::Status CheckEpilogue() {
     after_.assign(dag_.size(), false);
     after_[anchor_] = true;
@@ -112,6 +123,10 @@ class GemmRewriter {
         if (after_[producer]) after_[id] = true;
       if (!after_[id]) continue;
       const Stage& stage = dag_.stage(id);
+      if (IsRunSums(id)) {
+        if (!dag_.consumers(id).empty()) return NoGemmRewrite("sums of a part of the result are read");
+        continue;
+      }
       if (stage.shape() != shape) return NoGemmRewrite("a later stage has another shape");
       bool identity = true;
       Visit(stage.body, [&](const ExprNode& e) {
@@ -291,10 +306,33 @@ class GemmRewriter {
     new_id_[id] = Add(std::move(stage));
   }
 
+  // The same sums of the rewritten stage.
+  void EmitRunSums(int id) {
+    Stage stage = dag_.stage(id);
+    Analyzer analyzer;
+    for (const auto* axes : {&stage.axes, &stage.reduce_axes})
+      for (const Axis& axis : *axes) analyzer.Bind(axis.var, axis.extent);
+    stage.body = Rewrite(stage.body, [&](const Expr& e) -> Expr {
+      if (e->kind != ExprKind::kLoad) return e;
+      std::vector<Expr> indices;
+      for (int type : {kBatch, kM, kN}) {
+        if (members_[type].empty()) continue;
+        Expr index = IntImm(0);
+        for (const Axis& member : members_[type])
+          index = diapason::Add(Mul(index, IntImm(member.extent)), e->args[IndexInAnchor(member)]);
+        indices.push_back(analyzer.Simplify(index));
+      }
+      return Load(new_id_[e->buffer], e->dtype, std::move(indices));
+    });
+    new_id_[id] = Add(std::move(stage));
+  }
+
   absl::Status Emit(int id) {
     const Stage& old = dag_.stage(id);
     if (id == anchor_) {
       EmitAnchor();
+    } else if (after_[id] && IsRunSums(id)) {
+      EmitRunSums(id);
     } else if (after_[id]) {
       EmitEpilogue(id);
     } else if (!Inlined(id)) {

@@ -33,7 +33,8 @@ std::string AttributesOf(TargetKind kind) {
   switch (kind) {
     case TargetKind::kCpu: return "-mcpu=native, -num-cores=2, -mtriple=aarch64-linux-gnu and -caches=warm";
     case TargetKind::kOpenCl: return "-device=0 and -caches=warm";
-    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32, -tf32, -device=0 and -caches=warm";
+    case TargetKind::kCuda:
+      return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32, -tf32, -norms=deferred, -device=0 and -caches=warm";
   }
   return "";
 }
@@ -108,6 +109,7 @@ class TargetParser {
     if (name == "-mtriple") return ReadTriple(value);
     if (name == "-libs") return ReadLibs(value);
     if (name == "-caches") return ReadCaches(value);
+    if (name == "-norms") return ReadNorms(value);
     if (name == "-strict-fp32") target_.strict_fp32 = true;
     if (name == "-tf32") RETURN_IF_ERROR(ReadTf32(value));
     if (target_.strict_fp32 && target_.tf32 > 0)
@@ -119,7 +121,7 @@ class TargetParser {
 
   std::vector<std::string> KnownAttributes() const {
     std::vector<std::string> names = {"-mcpu", "-mtriple",     "-num-cores", "-device", "-arch",
-                                      "-libs", "-strict-fp32", "-tf32",      "-caches"};
+                                      "-libs", "-strict-fp32", "-tf32",      "-caches", "-norms"};
     std::erase_if(names, [&](const std::string& name) { return !Knows(name); });
     return names;
   }
@@ -130,7 +132,8 @@ class TargetParser {
       case TargetKind::kCpu: return name == "-mcpu" || name == "-mtriple" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
       case TargetKind::kCuda:
-        return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-tf32" || name == "-device";
+        return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-tf32" || name == "-device" ||
+               name == "-norms";
     }
     return false;
   }
@@ -177,6 +180,14 @@ class TargetParser {
         return Invalid(text_, absl::StrCat("unknown library '", lib, "': use cudnn, cublas or both"));
     std::sort(target_.libs.begin(), target_.libs.end());
     target_.libs.erase(std::unique(target_.libs.begin(), target_.libs.end()), target_.libs.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadNorms(const std::string& value) {
+    if (value != "deferred")
+      return Invalid(text_,
+                     absl::StrCat("the attribute '-norms' is '", value, "': write -norms=deferred, or leave it out"));
+    target_.defer_norms = true;
     return absl::OkStatus();
   }
 
@@ -227,6 +238,7 @@ const char* NameOf(Caches caches) {
 Target Target::ForKernels() const {
   Target target = *this;
   target.caches = Caches::kNetwork;
+  target.defer_norms = false;
   return target;
 }
 
@@ -242,6 +254,7 @@ std::string Target::ToString() const {
   if (std::isinf(tf32)) absl::StrAppend(&out, " -tf32");
   if (device != 0) absl::StrAppend(&out, " -device=", device);
   if (caches != Caches::kNetwork) absl::StrAppend(&out, " -caches=", NameOf(caches));
+  if (defer_norms) absl::StrAppend(&out, " -norms=deferred");
   return out;
 }
 

@@ -22,7 +22,8 @@ enum class Caches : uint8_t {
 
 const char* NameOf(Caches caches);  // "network", "warm", "flushed"
 
-// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm", "opencl",
+// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm",
+// "cuda -norms=deferred", "opencl",
 // "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
@@ -40,6 +41,9 @@ struct Target {
   // -caches=warm, -caches=flushed: what candidates are timed with. Kernels compute the same whatever it is; part of the
   // target since times of different kinds are not comparable, and so neither are records.
   Caches caches = Caches::kNetwork;
+  // cuda, -norms=deferred: normalizations of narrow floats are computed behind the products that read them
+  // (DeferNorms). Networks then have other tasks; kernels of tasks that are the same are too.
+  bool defer_norms = false;
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
   // For processors of another architecture than this machine's: kernels can be compiled here, but not run.

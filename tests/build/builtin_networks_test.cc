@@ -9,6 +9,7 @@
 #include "compiler/build/check_package.h"
 #include "compiler/build/random_inputs.h"
 #include "compiler/graph/model.h"
+#include "compiler/graph/passes.h"
 #include "tests/build/testing.h"
 
 namespace diapason {
@@ -80,6 +81,35 @@ class BuiltinPackages : public FolderTest {
     }
   }
 };
+
+// Kernels of two results: a row and the sums of its runs.
+TEST_F(BuiltinPackages, NormalizationsBehindProductsAreRight) {
+  for (const TargetKind kind : {TargetKind::kCpu, TargetKind::kOpenCl}) {
+    ModelOptions options;
+    options.dtype = DType::kFloat16;
+    options.extra = {{"layers", "2"},         {"hidden", "64"}, {"heads", "2"},
+                     {"intermediate", "128"}, {"seq", "33"},    {"vocab", "31"}};
+    const Network before = LoadOptimized("bert-base", options).value();
+    Network network = before;
+    ASSERT_EQ(DeferNorms(network), 3) << "all but the first, of embeddings, and the last";
+    ASSERT_TRUE(EliminateDeadCode(network).ok());
+    BuildByDefault(network, TestTarget(kind));
+    ASSERT_FALSE(HasFatalFailure());
+    absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(Path("p"));
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const std::map<std::string, Array> inputs = InputsOf(before, 31);
+    ASSERT_TRUE((*runner)->SetInputs(inputs).ok());
+    ASSERT_TRUE((*runner)->Run().ok());
+    const std::vector<Array> got = (*runner)->Outputs().value(), want = Expected(before, inputs);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      for (int64_t e = 0; e < want[i].elements(); ++e)
+        ASSERT_NEAR(got[i].at(e), want[i].at(e), 3e-2 * (1 + std::abs(want[i].at(e)))) << "output " << i << ", " << e;
+    const absl::StatusOr<CheckResult> check = CheckPackage(**runner, RandomInputs((*runner)->manifest(), 4));
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_TRUE(check->ok) << check->worst << ", " << check->max_rel_error << " of " << check->tolerance;
+  }
+}
 
 // Exponentials and quotients of a transformer's layers make bounds of errors useless; what is allowed instead must see
 // a real fault, and let what is right pass.

@@ -148,6 +148,11 @@ std::vector<OperatorCase> ReductionCases() {
   for (const char* op : {"arg_max", "arg_min"}) cases.push_back({op, {F({3, 6})}, {{"axis", int64_t{1}}}});
   cases.push_back({"top_k_indices", {F({3, 6})}, {{"axis", int64_t{1}}, {"k", int64_t{3}}}});
   for (const char* op : {"softmax", "log_softmax", "layer_norm", "rms_norm"}) cases.push_back({op, {F({3, 9})}});
+  cases.push_back({"run_sums", {F({3, 12})}, {{"run", int64_t{4}}}});
+  for (int64_t shifts : {0, 1})
+    cases.push_back({"normalize_by_sums",
+                     {F({3, 8}), F({2, 3, 2}, 1, 2)},
+                     {{"count", int64_t{8}}, {"centred", shifts}, {"shifts", shifts}}});
   cases.push_back({"batch_norm", {F({2, 3, 4}), F({3}), F({3}), F({3}), F({3}, 0.5, 2)}});
   cases.push_back({"scatter_elements", {F({5, 3}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string("add")}}});
   // Fewer columns of updates than the result has.

@@ -58,6 +58,24 @@ TEST(ImportModel, GivesWhatTheProcessFound) {
             PartitionAs(network, fusion, last)->tasks.size());
 }
 
+TEST(ImportModel, NormsAreDeferredOnRequest) {
+  ModelOptions options;
+  options.dtype = DType::kFloat16;
+  options.extra = {{"layers", "2"},         {"hidden", "64"}, {"heads", "2"},
+                   {"intermediate", "128"}, {"seq", "33"},    {"vocab", "31"}};
+  for (const bool defer : {false, true}) {
+    ImportRequest request{"bert-base", options, {}, /*with_network=*/true, nullptr};
+    request.fusion.defer_norms = defer;
+    const auto imported = ImportModel(request);
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    int with_sums = 0;
+    for (const Task &task : imported->fusion.partition.tasks)
+      with_sums += task.dag.outputs().size() == 2 ? task.weight : 0;
+    EXPECT_EQ(with_sums, defer ? 3 : 0);
+    for (const Node &node : imported->network.nodes) EXPECT_TRUE(defer || node.op != "run_sums");
+  }
+}
+
 TEST(ImportModel, BoundsOfFactorsComeWithTheTasks) {
   ModelOptions options;
   options.extra = {{"layers", "1"}, {"seq", "16"}};

@@ -22,6 +22,14 @@ TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
   EXPECT_FALSE(bounds("cpu"));
 }
 
+TEST(PreferredFusionTest, NormsAreDeferredWhereTheTargetSaysSo) {
+  const auto defers = [](const char* target) { return PreferredFusion(Target::Parse(target).value()).defer_norms; };
+  EXPECT_TRUE(defers("cuda -arch=sm_90 -norms=deferred"));
+  EXPECT_TRUE(defers("cuda -arch=sm_80 -norms=deferred -strict-fp32"));
+  EXPECT_FALSE(defers("cuda -arch=sm_90"));
+  EXPECT_FALSE(defers("cuda -arch=sm_75 -norms=deferred"));
+}
+
 // A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.
 TEST(ResolvedTargetTest, FactsAreThoseOfTheCoresThatTheTargetNames) {
   DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());

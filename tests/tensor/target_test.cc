@@ -26,6 +26,7 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cuda -tf32=0.0010", "cuda -tf32=0.001"},
       {"cuda -tf32=2.5e-7", "cuda -tf32=2.5e-07"},
       {"opencl -device=0", "opencl"},
+      {"cuda -norms=deferred -caches=warm -arch=sm_90", "cuda -arch=sm_90 -caches=warm -norms=deferred"},
       {"cuda -caches=warm -arch=sm_90 -device=1", "cuda -arch=sm_90 -device=1 -caches=warm"},
       {"cpu -caches=network -num-cores=2", "cpu -num-cores=2"},
       {"opencl -caches=flushed", "opencl -caches=flushed"},
@@ -60,7 +61,7 @@ TEST(Target, RefusesWithTheWayOut) {
       {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0 and -caches=warm"},
       {"cuda -arch",
        "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas, "
-       "-strict-fp32, -tf32, -device=0 and -caches=warm"},
+       "-strict-fp32, -tf32, -norms=deferred, -device=0 and -caches=warm"},
       {"cuda -strict-fp32=1",
        "target \"cuda -strict-fp32=1\": the attribute '-strict-fp32' takes no value: write it alone"},
       {"cuda -tf32=2",
@@ -76,6 +77,11 @@ TEST(Target, RefusesWithTheWayOut) {
       {"cuda -caches=warn",
        "target \"cuda -caches=warn\": the attribute '-caches' is 'warn': did you mean 'warm'? use warm, flushed or "
        "network, the default"},
+      {"cuda -norms=late",
+       "target \"cuda -norms=late\": the attribute '-norms' is 'late': write -norms=deferred, or leave it out"},
+      {"cpu -norms=deferred",
+       "target \"cpu -norms=deferred\": unknown attribute '-norms': cpu takes -mcpu=native, -num-cores=2, "
+       "-mtriple=aarch64-linux-gnu and -caches=warm"},
       {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},
       {"cpu -libs=cudnn", "target \"cpu -libs=cudnn\": only cuda has libraries to call: leave -libs out, or use cuda"},
       {"opencl -libs=cublas",

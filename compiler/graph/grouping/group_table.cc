@@ -101,6 +101,14 @@ bool GroupTable::Append(int group, const std::vector<int>& nodes) {
   return true;
 }
 
+bool GroupTable::Follow(int tensor, int node) {
+  const int group = GroupThatEndsIn(tensor);
+  if (group < 0 || groups_[group].follower >= 0) return false;
+  group_of_[node] = group;
+  groups_[group].follower = node;
+  return true;
+}
+
 void GroupTable::MoveNodes(int from, int to) {
   std::vector<int>& into = groups_[to].nodes;
   for (int n : groups_[from].nodes) group_of_[n] = to;

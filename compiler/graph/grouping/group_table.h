@@ -56,6 +56,8 @@ class GroupTable {
   void OpenRecurrence(const std::vector<int>& nodes);
   // Appends nodes to a group. False, and nothing has changed, if there are none or the group may not hold them.
   bool Append(int group, const std::vector<int>& nodes);
+  // A node that has sums of a tensor is computed with the group that ends in it; false if there is none.
+  bool Follow(int tensor, int node);
   // Gives the nodes of group `from` to group `to`; `from` is empty then. REQUIRES: `to` may hold them.
   void MoveNodes(int from, int to);
   // The kernel of a group computes views, which are none then. REQUIRES: it may hold their nodes.

@@ -124,7 +124,7 @@ bool ProducerFusion::IsComputedAgainIn(const Group& producer, const Group& reade
 void ProducerFusion::AbsorbAll() {
   for (int g = table_.size() - 1; g >= 0; --g) {  // backwards, so that chains are absorbed whole
     const Group& producer = table_.group(g);
-    if (producer.anchor >= 0 || producer.recurrence || producer.nodes.empty()) continue;
+    if (producer.anchor >= 0 || producer.recurrence || producer.nodes.empty() || producer.follower >= 0) continue;
     int reader = ReaderOf(producer);
     const std::vector<int> views = ViewsInFront(&reader);
     if (reader < 0 || table_.group_of(reader) < 0 || !MayAbsorb(producer, reader)) continue;

@@ -14,11 +14,11 @@ const std::vector<Operator>& Table() {
   static const std::vector<Operator>& table = *[] {
     auto* all = new std::vector<Operator>;
     for (auto group :
-         {ops::BatchNorm, ops::Binary,        ops::Bits,   ops::Cast,          ops::Concat,      ops::Conv2d,
-          ops::Conv3d,    ops::ConvTranspose, ops::Expand, ops::Fold,          ops::Gather,      ops::GatherNd,
-          ops::Gemm,      ops::Matmul,        ops::Narrow, ops::Normalize,     ops::Pad,         ops::Pool,
-          ops::Pool3d,    ops::Quantize,      ops::Reduce, ops::ImageSampling, ops::SelectAlong, ops::Slice,
-          ops::Softmax,   ops::Transpose,     ops::Unary,  ops::View,          ops::Where}) {
+         {ops::BatchNorm, ops::Binary,        ops::Bits,      ops::Cast,          ops::Concat,  ops::Conv2d,
+          ops::Conv3d,    ops::ConvTranspose, ops::Expand,    ops::Fold,          ops::Gather,  ops::GatherNd,
+          ops::Gemm,      ops::Matmul,        ops::Narrow,    ops::Normalize,     ops::Pad,     ops::Pool,
+          ops::Pool3d,    ops::Quantize,      ops::Reduce,    ops::ImageSampling, ops::RunSums, ops::SelectAlong,
+          ops::Slice,     ops::Softmax,       ops::Transpose, ops::Unary,         ops::View,    ops::Where}) {
       for (const Operator& op : group()) all->push_back(op);
     }
     return all;

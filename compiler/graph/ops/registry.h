@@ -23,6 +23,7 @@ std::vector<Operator> Gemm();
 std::vector<Operator> ImageSampling();  // grid_sample deform_conv roi_align
 std::vector<Operator> Matmul();
 std::vector<Operator> Narrow();
+std::vector<Operator> RunSums();    // run_sums normalize_by_sums
 std::vector<Operator> Normalize();  // layer_norm rms_norm
 std::vector<Operator> Pad();
 std::vector<Operator> Pool();         // max_pool avg_pool sum_pool max_pool_indices

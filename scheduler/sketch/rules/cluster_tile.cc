@@ -1,5 +1,7 @@
 #include "scheduler/sketch/rules/cluster_tile.h"
 
+#include "scheduler/sketch/rules/row_totals.h"
+
 namespace diapason {
 namespace {
 
@@ -77,6 +79,7 @@ int IntoSharedTile(Draft* draft, int stage, const SharedTile& tile) {
   const int block = BindConsumer(draft, consumer, tile);
   const int reduction = draft->CacheWrite(stage, Memory::kLocal);
   draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+  ShareRowTotals(draft, consumer, block, tile.threads);
   draft->ComputeAt(stage, consumer, {block});
   return reduction;
 }

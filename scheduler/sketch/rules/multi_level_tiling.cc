@@ -10,6 +10,7 @@
 #include "compiler/tensor/processor.h"
 #include "scheduler/sketch/rules/byte_dots.h"
 #include "scheduler/sketch/rules/gpu_tile.h"
+#include "scheduler/sketch/rules/row_totals.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
 #include "scheduler/sketch/rules/window_prior.h"
@@ -73,6 +74,7 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   OfferGroupsOfBlocks(draft, stage, consumer, blocks, batch);
   draft->Annotate(consumer, threads, Annotation::kThreadX);
 
+  ShareRowTotals(draft, consumer, blocks, info.threads);
   draft->ComputeAt(stage, consumer, {threads});
   ReduceTiles reduce;
   info.reduce_loop = TileThreadReduction(draft, stage, tiles, {}, &reduce);
@@ -98,6 +100,7 @@ int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& f
   OfferGroupsOfBlocks(draft, stage, consumer, blocks, batch);
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
+  ShareRowTotals(draft, consumer, blocks, info.threads);
   draft->ComputeAt(stage, consumer, {thread});
   const TensorReduction reduce = TileTensorReduction(draft, stage, tiles, loops, {.cluster = {}, .groups = groups});
   info.reduce_loop = reduce.loop;

@@ -13,6 +13,7 @@ SketchRules DefaultRules(const Target& target) {
     rules.push_back(MakeComputeLocation());
   }
   rules.push_back(MakePrologue());
+  if (target.is_gpu()) rules.push_back(MakeRunSums());
   rules.push_back(MakeAttention());
   rules.push_back(MakeRowReductions());
   rules.push_back(MakeSpecialComputeLocation());

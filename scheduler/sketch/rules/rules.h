@@ -18,6 +18,7 @@ std::unique_ptr<SketchRule> MakeCacheWrite();        // a reduction that accumul
 std::unique_ptr<SketchRule> MakeCacheReadShared();   // a tile's operands through shared memory (GPU)
 std::unique_ptr<SketchRule> MakeComputeLocation();   // a costly element-wise stage, whole or for each tile (CPU)
 std::unique_ptr<SketchRule> MakePackConstant();      // weights in the order in which tiles read them (CPU)
+std::unique_ptr<SketchRule> MakeRunSums();           // sums of what another kernel makes, perhaps there
 std::unique_ptr<SketchRule> MakeRfactor();           // a long reduction in slices (split-K)
 std::unique_ptr<SketchRule> MakeRowReductions();     // normalisations and softmax in one kernel
 std::unique_ptr<SketchRule> MakeRowOfProduct();      // reductions of the row that a streamed product reads

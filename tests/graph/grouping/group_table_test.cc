@@ -154,6 +154,21 @@ TEST(GroupTable, FinishesInOrderOfExecutionWithCopiesAndPlaces) {
   EXPECT_EQ(g.grouping.groups[2], (Group{g.NodesOf({last}), -1, -1, g.NodeOf(last), last, {}}));
 }
 
+TEST(GroupTable, SumsFollowTheGroupThatMakesTheirTensor) {
+  GraphBuilder b;
+  const int x = b.In({2, 64}), row = b.Op("neg", {x}), sums = b.Op("run_sums", {row}), more = b.Op("run_sums", {row});
+  GroupedNetwork g(b.Out({row, sums, more}));
+  EXPECT_FALSE(g.table.Follow(row, g.NodeOf(sums))) << "nothing makes it yet";
+  const int group = g.Open(row);
+  EXPECT_TRUE(g.table.Follow(row, g.NodeOf(sums)));
+  EXPECT_EQ(g.GroupOf(sums), group);
+  EXPECT_FALSE(g.table.Follow(row, g.NodeOf(more))) << "one follows";
+  g.Open(more);
+  g.Finish();
+  EXPECT_EQ(g.grouping.groups[0].follower, g.NodeOf(sums));
+  EXPECT_EQ(g.grouping.groups[0].output, row);
+}
+
 TEST(GroupTable, ARecurrenceMayBeLargeAndTakesNoMoreNodes) {
   GraphBuilder b;
   std::vector<int> chain{b.Op("neg", {b.In({4})})};

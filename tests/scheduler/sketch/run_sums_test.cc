@@ -1,0 +1,189 @@
+// Sums of runs that the kernel of another stage makes: which sketches' kernels do, and that they are right.
+#include "compiler/tensor/run_sums.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/device.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
+#include "tests/scheduler/sketch/run_nest.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kRun = 64;
+
+// A product with a residual, and the sums of its rows' runs.
+ComputeDag ProductWithSums(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const auto wide = [&](int id, std::vector<Expr> at) { return Cast(DType::kFloat32, b.At(id, std::move(at))); };
+  const int x = b.Placeholder("x", {1, m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int product = b.Reduce("matmul", {1, m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(wide(x, {i[0], i[1], r[0]}), wide(w, {r[0], i[2]}));
+  });
+  const int residual = b.Placeholder("residual", {1, m, n}, DType::kFloat16);
+  const int sum = b.Compute("add", {1, m, n}, [&](auto& i) { return Add(b.At(product, i), wide(residual, i)); });
+  const int result = b.Compute("cast", {1, m, n}, [&](auto& i) { return Cast(DType::kFloat16, b.At(sum, i)); });
+  return b.Build({result, AddRunSums(b, result, kRun)}).value();
+}
+
+// A product whose rows are divided by a deviation that follows from sums of runs.
+ComputeDag ProductBySums(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const auto wide = [&](int id, std::vector<Expr> at) { return Cast(DType::kFloat32, b.At(id, std::move(at))); };
+  const int x = b.Placeholder("x", {1, m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int product = b.Reduce("matmul", {1, m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(wide(x, {i[0], i[1], r[0]}), wide(w, {r[0], i[2]}));
+  });
+  const int totals = AddRowTotals(b, b.Placeholder("sums", {k / kRun, 1, m, 2}));
+  const int deviation = b.Compute("deviation", {1, m, 1}, [&](auto& i) {
+    const Expr mean = b.At(totals, {i[0], i[1], IntImm(0)}), squares = b.At(totals, {i[0], i[1], IntImm(1)});
+    return Call("rsqrt", {Add(Max(Sub(squares, Mul(mean, mean)), FloatImm(0)), FloatImm(0.5))});
+  });
+  const int scaled = b.Compute("scaled", {1, m, n}, [&](auto& i) {
+    return Mul(b.At(product, i), b.At(deviation, {i[0], i[1], IntImm(0)}));
+  });
+  return b.Build({b.Compute("cast", {1, m, n}, [&](auto& i) { return Cast(DType::kFloat16, b.At(scaled, i)); })})
+      .value();
+}
+
+// All results, as the nests compute them.
+void ExpectAllResults(const ComputeDag& dag, const LoweredProgram& lowered, const testing::Reference& expected) {
+  testing::NestRunner device;
+  for (const auto& [id, buffer] : lowered.buffers) {
+    std::vector<double>& contents = device.buffers[id];
+    contents.assign(buffer.decl.elements, std::nan(""));
+    const auto input = expected.inputs.find(buffer.stage);
+    if (input == expected.inputs.end()) continue;
+    for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
+  }
+  for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
+  for (const KernelFunc& kernel : lowered.kernels) device.Run(kernel);
+  int results = 0;
+  for (const auto& [id, buffer] : lowered.buffers) {
+    for (size_t o = 0; o < dag.outputs().size(); ++o) {
+      if (buffer.stage != dag.outputs()[o]) continue;
+      ++results;
+      for (int64_t i = 0; i < expected.outputs[o].elements(); ++i) {
+        const double right = expected.outputs[o].at(i);
+        ASSERT_NEAR(device.buffers[id][i], right, 0.1 + 4e-3 * std::abs(right)) << "result " << o << ", element " << i;
+      }
+    }
+  }
+  EXPECT_EQ(results, static_cast<int>(dag.outputs().size()));
+}
+
+struct SumsCase {
+  const char* space;
+  std::map<std::string, int32_t> said;
+  size_t kernels;
+};
+
+void ExpectKernels(const ComputeDag& dag, int cores, const std::vector<SumsCase>& cases) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  DeviceFacts facts = DefaultFacts(target);
+  facts.num_cores = cores;
+  const testing::Reference expected = testing::MakeReference(dag, 5);
+  const auto task = TaskSpace::Create(dag, target, facts).value();
+  for (const SumsCase& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.space, " ", c.kernels));
+    ASSERT_GE(task->Find(c.space), 0) << [&] {
+      std::string names;
+      for (int i = 0; i < task->size(); ++i) absl::StrAppend(&names, " ", task->space(i).name());
+      return names;
+    }();
+    const Space& space = task->space(task->Find(c.space));
+    std::mt19937 random(3);
+    const auto lowered = Lower(dag, space.Instantiate(testing::Decide(space, c.said, &random)), target, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.size(), c.kernels) << ToString(lowered->kernels[0]);
+    ASSERT_NO_FATAL_FAILURE(ExpectAllResults(dag, *lowered, expected));
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << program.status();
+  }
+}
+
+TEST(RunSums, AreMadeByTheKernelThatHasWholeRuns) {
+  const std::vector<SumsCase> cases = {
+      {"direct/wgmma.early.boxes", {{"i1.groups", 1}, {"i2.groups", 1}, {"i2.tiles", 8}, {"i1.tiles", 1}}, 1},
+      {"gemm_k/wgmma.early.boxes",
+       {{"m.groups", 1},
+        {"n.groups", 1},
+        {"n.tiles", 16},
+        {"producer", 3},
+        {"overlap", 2},
+        {"stages", 2},
+        {"k.r2", 64}},
+       1},
+      {"gemm_k/wgmma", {{"m.groups", 1}, {"n.groups", 1}, {"n.tiles", 8}}, 1},
+      // Runs are shared by warpgroups here, and by more than a warp there.
+      {"gemm_k/wgmma.early.boxes", {{"m.groups", 1}, {"n.groups", 1}, {"n.tiles", 4}}, 2},
+  };
+  ExpectKernels(ProductWithSums(72, 128, 128), 1, cases);
+}
+
+TEST(RunSums, AreMadeByTheBlocksOfAClusterThatWriteARow) {
+  const std::vector<SumsCase> cases = {
+      {"direct/cluster_wgmma",
+       {{"cluster", 2}, {"i1.groups", 1}, {"i1.tiles", 1}, {"i2.groups", 1}, {"i2.tiles", 8}, {"write.vector", 4}},
+       1},
+      {"gemm_k/cluster_wgmma.boxes",
+       {{"cluster", 2}, {"m.groups", 1}, {"m.tiles", 1}, {"n.groups", 1}, {"n.tiles", 16}, {"write.vector", 2}},
+       1},
+  };
+  ExpectKernels(ProductWithSums(128, 128, 512), 8, cases);
+}
+
+// Blocks make the totals of their rows beside the product.
+TEST(RunSums, TotalsAreOfTheBlockThatReadsThem) {
+  const std::vector<SumsCase> cases = {
+      {"direct/tile", {}, 1},
+      {"direct/tensor", {}, 1},
+      {"direct/wgmma.early.boxes", {{"producer", 3}, {"overlap", 2}, {"stages", 2}, {"r0.r2", 64}}, 1},
+      {"gemm_k/wgmma.boxes", {{"producer", 0}}, 1},
+      {"direct/cluster_wgmma", {{"cluster", 2}, {"i2.tiles", 8}}, 1},
+      {"gemm_k/cluster_wgmma.boxes", {{"cluster", 2}, {"n.groups", 1}, {"n.tiles", 16}}, 1},
+      {"direct/cluster", {{"cluster", 2}}, 1},
+  };
+  ExpectKernels(ProductBySums(64, 128, 256), 4, cases);
+}
+
+// A kernel of its own makes sums there.
+TEST(RunSums, AndTotalsAreRightOnOtherTargets) {
+  for (const auto& [text, which] :
+       {std::pair("cpu -num-cores=2", 0), {"opencl", 0}, {"cpu -num-cores=2", 1}, {"opencl", 1}}) {
+    SCOPED_TRACE(absl::StrCat(text, ", ", which));
+    const ComputeDag dag = which == 0 ? ProductWithSums(40, 128, 96) : ProductBySums(40, 96, 128);
+    const Target target = Target::Parse(text).value();
+    auto device = OpenDevice(target);
+    if (!device.ok()) GTEST_SKIP() << device.status();
+    const DeviceFacts facts = (*device)->facts();
+    const testing::Reference expected = testing::MakeReference(dag, 6);
+    const auto task = TaskSpace::Create(dag, target, facts).value();
+    std::mt19937 random(2);
+    for (int i = 0; i < task->size(); ++i) {
+      const Space& space = task->space(i);
+      SCOPED_TRACE(space.name());
+      const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_EQ(testing::CompareOnDevice(**device, *program, dag, expected), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diapason
