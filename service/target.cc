@@ -56,10 +56,9 @@ FusionPreferences PreferredFusion(const Target& target) {
   FusionPreferences preferences{.one_query_apart = target.is_gpu()};
   if (target.kind != TargetKind::kCuda) return preferences;
   const DeviceFacts facts = DefaultFacts(target);
-  preferences.find_factor_bounds =
-      !target.strict_fp32 && CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
-  preferences.defer_norms =
-      target.defer_norms && CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
+  const bool half_products = CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
+  preferences.find_factor_bounds = half_products && !target.strict_fp32;
+  preferences.defer_norms = half_products && target.defer_norms;
   if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
   return preferences;
 }

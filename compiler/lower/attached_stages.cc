@@ -12,7 +12,7 @@ namespace diapason {
 Stmt AttachedStages::EmitThose(int id, size_t position, bool shared, const std::vector<int>& but) {
   const State& state = nest_.kernel.state;
   std::vector<int> stages = nest_.kernel.StagesAt(id, position);
-  // In front what reads nothing but global memory, and is no part of the kernel's longest reduction.
+  // First those that read nothing but global memory: element-wise stages, and totals of rows.
   std::stable_partition(stages.begin(), stages.end(), [&](int child) {
     const std::vector<int> producers = state.Producers(child);
     const bool totals = IsRowTotals(state.stage(child).op, [&](int of) -> const Stage& { return state.stage(of).op; });

@@ -138,8 +138,13 @@ int64_t ResidentBlocks(const KernelFunc& kernel, const DeviceFacts& facts) {
   return each <= kMostBlocks && each * kernel.threads <= kMostThreads ? each : 0;
 }
 
-// The root stage that has the sums of runs of what another root stores; -1: there is none.
-int RunSumsRoot(const Skeleton& skeleton, int source, RunSums* found) {
+// A root stage that has the sums of runs of what another root stores.
+struct FollowingSums {
+  int root;
+  RunSums of;
+};
+
+std::optional<FollowingSums> FindFollowingSums(const Skeleton& skeleton, int source) {
   const State& state = skeleton.state();
   for (int id : state.topological()) {
     const StageState& stage = state.stage(id);
@@ -150,11 +155,9 @@ int RunSumsRoot(const Skeleton& skeleton, int source, RunSums* found) {
     const Stage& op = state.stage(root).op;
     const bool copies =
         op.body->kind == ExprKind::kLoad && op.body->buffer == id && op.elements() == stage.op.elements();
-    if (root == source || (root != id && !copies)) continue;
-    *found = *sums;
-    return root;
+    if (root != source && (root == id || copies)) return FollowingSums{root, *sums};
   }
-  return -1;
+  return std::nullopt;
 }
 
 struct LoweringContext {
@@ -182,19 +185,15 @@ KernelFunc WithFollowingSums(const LoweringContext& context, int id, KernelFunc 
                              std::set<int>* made) {
   const State& state = context.skeleton.state();
   if (context.target.kind != TargetKind::kCuda || !context.place.whole() || state.stage(id).prologue) return kernel;
-  StoredRunSums sums;
-  RunSums found;
-  const int root = RunSumsRoot(context.skeleton, id, &found);
-  if (root < 0) return kernel;
-  const Stage& op = state.stage(root).op;
-  sums.source = id;
-  sums.run = found.run;
-  sums.runs = found.runs;
-  sums.sums = {root, Identifier(op.name), op.dtype, Scope::kGlobal, StoredElements(state, context.bounds, root), true,
-               0};
-  std::optional<KernelFunc> with = WithRunSums(kernel, sums, next_buffer);
+  const std::optional<FollowingSums> sums = FindFollowingSums(context.skeleton, id);
+  if (!sums) return kernel;
+  const Stage& op = state.stage(sums->root).op;
+  const BufferDecl decl{
+      sums->root, Identifier(op.name), op.dtype, Scope::kGlobal, StoredElements(state, context.bounds, sums->root),
+      true};
+  std::optional<KernelFunc> with = WithRunSums(kernel, sums->of, decl, next_buffer);
   if (!with) return kernel;
-  made->insert(root);
+  made->insert(sums->root);
   return *std::move(with);
 }
 

@@ -53,20 +53,20 @@ using Place = std::vector<int64_t>;
 
 class RunSumsOfKernel {
  public:
-  RunSumsOfKernel(const KernelFunc& kernel, const StoredRunSums& sums, int* next_buffer)
-      : kernel_(kernel), sums_(sums), next_buffer_(*next_buffer) {}
+  RunSumsOfKernel(const KernelFunc& kernel, const RunSums& of, const BufferDecl& sums, int* next_buffer)
+      : kernel_(kernel), of_(of), decl_(sums), next_buffer_(*next_buffer) {}
 
   std::optional<KernelFunc> Run() {
     const std::vector<Leaf> leaves = LeavesOf(kernel_.body);
     size_t at = leaves.size();
     for (size_t i = 0; i < leaves.size(); ++i) {
-      if (!Contains(leaves[i].stmt, [this](const StmtNode& s) { return s.buffer == sums_.source && Writes(s); }))
+      if (!Contains(leaves[i].stmt, [this](const StmtNode& s) { return s.buffer == of_.source && Writes(s); }))
         continue;
       if (at < leaves.size()) return std::nullopt;
       at = i;
     }
     if (at == leaves.size()) return std::nullopt;
-    const std::optional<StoreInLoops> nest = ToStoreInLoops(leaves[at].stmt, sums_.source);
+    const std::optional<StoreInLoops> nest = ToStoreInLoops(leaves[at].stmt, of_.source);
     if (!nest || nest->elements() > kMostElements || !BindAround(leaves[at].around)) return std::nullopt;
     nest_ = *nest;
     index_ = WithLets(nest_.store->index);
@@ -75,7 +75,7 @@ class RunSumsOfKernel {
       if (!Divide(lanes)) continue;
       KernelFunc kernel = kernel_;
       kernel.body = MapLeaves(kernel.body, [&](size_t i, const Stmt& leaf) { return i == at ? Stored(leaf) : leaf; });
-      kernel.params.push_back(sums_.sums);
+      kernel.params.push_back(decl_);
       return kernel;
     }
     return std::nullopt;
@@ -124,7 +124,7 @@ class RunSumsOfKernel {
     std::erase_if(rest.terms, [&](const auto& term) { return moves(term.first.get()); });
     first_ = FromAffine(rest);
     if (std::any_of(moving.begin(), moving.end(), [&](const ExprNode* var) { return UsesVar(first_, var); }) ||
-        analyzer_.KnownDivisor(first_) % sums_.run != 0)
+        analyzer_.KnownDivisor(first_) % of_.run != 0)
       return false;
     std::map<int64_t, std::map<int64_t, std::vector<Place>>> places;  // by run and lane
     std::set<int64_t> offsets;
@@ -134,14 +134,14 @@ class RunSumsOfKernel {
         int64_t offset = affine.CoefficientOf(lane_.get()) * lane;
         for (size_t l = 0; l < place.size(); ++l) offset += affine.CoefficientOf(nest_.loops[l]->var.get()) * place[l];
         if (offset < 0 || !offsets.insert(offset).second) return false;
-        places[offset / sums_.run][lane].push_back(place);
+        places[offset / of_.run][lane].push_back(place);
       } while (Next(place));
     }
     parts_.clear();
     for (const auto& [number, of_lanes] : places) {
       for (int64_t lane = 0; lane < lanes; ++lane) {
         const auto found = of_lanes.find(lane);
-        if (found == of_lanes.end() || static_cast<int64_t>(found->second.size()) * lanes != sums_.run ||
+        if (found == of_lanes.end() || static_cast<int64_t>(found->second.size()) * lanes != of_.run ||
             found->second != of_lanes.begin()->second)
           return false;
       }
@@ -259,12 +259,12 @@ class RunSumsOfKernel {
   // By the first of the lanes.
   Stmt StoreSums(const BufferDecl& sums, size_t p) {
     const Part& part = parts_[p];
-    const int64_t rows = sums_.sums.elements / (2 * sums_.runs);
-    const Expr which = MakeVar("which"), number = Add(FloorDiv(first_, sums_.run), IntImm(part.number)),
-               place = Add(Mul(FloorMod(number, sums_.runs), IntImm(rows)), FloorDiv(number, sums_.runs)),
+    const int64_t rows = decl_.elements / (2 * of_.runs);
+    const Expr which = MakeVar("which"), number = Add(FloorDiv(first_, of_.run), IntImm(part.number)),
+               place = Add(Mul(FloorMod(number, of_.runs), IntImm(rows)), FloorDiv(number, of_.runs)),
                run = OfThread(analyzer_.Simplify(place));
     Stmt store = MakeFor(ForKind::kVectorize, which, 2,
-                         MakeStore(sums_.sums.id, Add(Mul(run, IntImm(2)), which),
+                         MakeStore(decl_.id, Add(Mul(run, IntImm(2)), which),
                                    Load(sums.id, sums.dtype, {Add(which, IntImm(2 * static_cast<int64_t>(p)))})));
     for (const Expr& condition : nest_.conditions)
       store = MakeIf(analyzer_.Simplify(At(condition, part.places[0])), store);
@@ -272,7 +272,8 @@ class RunSumsOfKernel {
   }
 
   const KernelFunc& kernel_;
-  const StoredRunSums& sums_;
+  const RunSums& of_;
+  const BufferDecl& decl_;  // of the sums
   int& next_buffer_;
   Analyzer analyzer_;
   Expr thread_;
@@ -287,9 +288,10 @@ class RunSumsOfKernel {
 
 }  // namespace
 
-std::optional<KernelFunc> WithRunSums(const KernelFunc& kernel, const StoredRunSums& sums, int* next_buffer) {
+std::optional<KernelFunc> WithRunSums(const KernelFunc& kernel, const RunSums& of, const BufferDecl& sums,
+                                      int* next_buffer) {
   if (kernel.body == nullptr) return std::nullopt;
-  return RunSumsOfKernel(kernel, sums, next_buffer).Run();
+  return RunSumsOfKernel(kernel, of, sums, next_buffer).Run();
 }
 
 }  // namespace diapason

@@ -125,8 +125,8 @@ Stmt TensorCopies::Leave(const SoftwarePipeline& p, const Expr& iteration, const
 }
 
 bool TensorCopies::IsOfConstant(int copy) const {
-  const StageState& from = nest_.kernel.state.stage(LoadOfCopy(nest_.kernel.state.stage(copy).op)->buffer);
-  return from.prologue || (from.op.placeholder && from.op.constant);
+  const State& state = nest_.kernel.state;
+  return state.stage(LoadOfCopy(state.stage(copy).op)->buffer).prologue;
 }
 
 int64_t TensorCopies::ConstantsFirst(const SoftwarePipeline& p, const std::vector<int>& copies) const {

@@ -23,8 +23,8 @@ enum class Caches : uint8_t {
 const char* NameOf(Caches caches);  // "network", "warm", "flushed"
 
 // "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm",
-// "cuda -norms=deferred", "opencl",
-// "cpu -mcpu=native -num-cores=2", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
+// "cuda -norms=deferred", "opencl", "cpu -mcpu=native -num-cores=2",
+// "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
   std::string arch;               // cuda: "sm_90", without a suffix; empty: that of the first device
@@ -42,7 +42,7 @@ struct Target {
   // target since times of different kinds are not comparable, and so neither are records.
   Caches caches = Caches::kNetwork;
   // cuda, -norms=deferred: normalizations of narrow floats are computed behind the products that read them
-  // (DeferNorms). Networks then have other tasks; kernels of tasks that are the same are too.
+  // (DeferNorms). The network then has other tasks; programs do not depend on it.
   bool defer_norms = false;
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }

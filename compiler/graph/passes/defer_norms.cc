@@ -54,7 +54,6 @@ class NormDeferrer {
 
  private:
   struct Norm {
-    size_t node;
     int x, result;  // tensors: what is normalized, and the result with scale and shift
     const Array *scale = nullptr, *shift = nullptr;
     bool centred = true;
@@ -81,14 +80,9 @@ class NormDeferrer {
     const int64_t width = x.shape.back();
     if (width % kRun != 0 || width / kRun > kMostRuns || x.elements() / width < kFewestRows) return std::nullopt;
     if (!IsOfProduct(node.inputs[0])) return std::nullopt;
-    Norm norm{n,
-              node.inputs[0],
-              node.output,
-              nullptr,
-              nullptr,
-              node.op == "layer_norm",
-              node.attributes.Float("epsilon", 1e-5),
-              node.name};
+    Norm norm{
+        node.inputs[0], node.output, nullptr, nullptr, node.op == "layer_norm", node.attributes.Float("epsilon", 1e-5),
+        node.name};
     if (const int reader = OnlyReader(network_, consumers_, norm.result); reader >= 0)
       Take("mul", reader, width, norm, &norm.scale);
     if (const int reader = OnlyReader(network_, consumers_, norm.result); reader >= 0)

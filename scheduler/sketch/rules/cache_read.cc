@@ -138,8 +138,8 @@ class CacheReadShared : public SketchRule {
     }
     if (can && *chosen) draft.Do({StepKind::kTensorCopy, of.copy, {}, {}, -1, {}});
     if (second) {
-      const std::vector<int32_t> choices =
-          ReadsConstants(draft.state(), of.reader) ? std::vector<int32_t>{0, 1, 2, 3, 4} : std::vector<int32_t>{0, 1};
+      std::vector<int32_t> choices = {0, 1};
+      if (ReadsConstants(draft.state(), of.reader)) choices.insert(choices.end(), {2, 3, 4});
       draft.Do({StepKind::kProducer, of.reader, {}, {draft.OptionParameter("producer", choices, 0)}, -1, {}});
     }
     to->push_back({std::move(draft), again});
@@ -147,12 +147,11 @@ class CacheReadShared : public SketchRule {
 
   // Whether a tensor copy that a stage reads is of a constant.
   static bool ReadsConstants(const State& state, int reader) {
-    for (int copy : state.Producers(reader)) {
-      if (!state.stage(copy).tensor_copy) continue;
-      const StageState& from = state.stage(LoadOfCopy(state.stage(copy).op)->buffer);
-      if (from.prologue || (from.op.placeholder && from.op.constant)) return true;
-    }
-    return false;
+    const std::vector<int> copies = state.Producers(reader);
+    return std::any_of(copies.begin(), copies.end(), [&](int id) {
+      const StageState& copy = state.stage(id);
+      return copy.tensor_copy && state.stage(LoadOfCopy(copy.op)->buffer).prologue;
+    });
   }
 
   // Constants whose tiles tensor cores read with k innermost.

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +18,8 @@
 
 namespace diapason::testing {
 
-// The program's only output.
-inline std::vector<double> RunNest(const LoweredProgram& lowered, const Reference& expected) {
+// All buffers behind a run on the reference's inputs, by id; what nobody has written is NaN.
+inline std::map<int, std::vector<double>> BuffersBehind(const LoweredProgram& lowered, const Reference& expected) {
   NestRunner device;
   for (const auto& [id, buffer] : lowered.buffers) {
     std::vector<double>& contents = device.buffers[id];
@@ -28,8 +30,14 @@ inline std::vector<double> RunNest(const LoweredProgram& lowered, const Referenc
   }
   for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
   for (const KernelFunc& kernel : lowered.kernels) device.Run(kernel);
+  return std::move(device.buffers);
+}
+
+// The program's only output.
+inline std::vector<double> RunNest(const LoweredProgram& lowered, const Reference& expected) {
+  std::map<int, std::vector<double>> buffers = BuffersBehind(lowered, expected);
   for (const auto& [id, buffer] : lowered.buffers)
-    if (buffer.role == static_cast<int>(BufferRole::kOutput)) return device.buffers[id];
+    if (buffer.role == static_cast<int>(BufferRole::kOutput)) return std::move(buffers[id]);
   return {};
 }
 

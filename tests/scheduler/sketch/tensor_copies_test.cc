@@ -308,18 +308,20 @@ TEST(TensorCopies, ProducersAskForConstantsFirst) {
   const testing::Reference expected = testing::MakeReference(dag, 14);
   const auto task = TaskSpace::Create(dag, kCuda, kFacts).value();
   const Space& space = task->space(task->Find("gemm_k/wgmma.boxes"));
-  std::string in_order;
+  const auto lower = [&](int producer, int overlap) {
+    return Lower(dag,
+                 space.Instantiate(testing::Decide(space, {{"m.groups", 1},
+                                                           {"n.groups", 1},
+                                                           {"n.tiles", 4},
+                                                           {"k.r2", 64},
+                                                           {"stages", 4},
+                                                           {"producer", producer},
+                                                           {"overlap", overlap}})),
+                 kCuda, kFacts);
+  };
   for (const auto& [producer, overlap, first] : {std::tuple(1, 2, 0), {2, 2, 1}, {3, 2, 2}, {4, 2, 4}, {4, 1, 4}}) {
     SCOPED_TRACE(absl::StrCat("producer ", producer, ", overlap ", overlap));
-    const auto lowered = Lower(dag,
-                               space.Instantiate(testing::Decide(space, {{"m.groups", 1},
-                                                                         {"n.groups", 1},
-                                                                         {"n.tiles", 4},
-                                                                         {"k.r2", 64},
-                                                                         {"stages", 4},
-                                                                         {"producer", producer},
-                                                                         {"overlap", overlap}})),
-                               kCuda, kFacts);
+    const auto lowered = lower(producer, overlap);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     EXPECT_EQ(lowered->kernels.back().producers, 128);
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 3e-2));
@@ -330,7 +332,6 @@ TEST(TensorCopies, ProducersAskForConstantsFirst) {
                  wait = source.find("wait_for_previous();", producers);
     ASSERT_NE(producers, std::string::npos);
     if (first == 0) {
-      in_order = source;
       EXPECT_EQ(wait, std::string::npos) << "all threads have waited";
       EXPECT_EQ(CountOf(source, "wait_for_previous();"), 1u);
       continue;
@@ -343,15 +344,7 @@ TEST(TensorCopies, ProducersAskForConstantsFirst) {
     EXPECT_EQ(CountOf(source.substr(wait), "  tensor_copy_2d("), 2u) << "of the other weights, and of all activations";
   }
   // A kernel that starts behind the one in front has nothing to do before.
-  const auto lowered = Lower(dag,
-                             space.Instantiate(testing::Decide(space, {{"m.groups", 1},
-                                                                       {"n.groups", 1},
-                                                                       {"n.tiles", 4},
-                                                                       {"k.r2", 64},
-                                                                       {"stages", 4},
-                                                                       {"producer", 3},
-                                                                       {"overlap", 0}})),
-                             kCuda, kFacts);
+  const auto lowered = lower(3, 0);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_FALSE(lowered->kernels.back().constants_first);
 }
