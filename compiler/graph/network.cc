@@ -51,9 +51,13 @@ std::vector<int64_t> Attributes::Ints(const std::string& name, const std::vector
 }
 
 int Network::AddInput(std::string name, TensorType type) {
-  tensors.push_back({std::move(name), std::move(type), nullptr});
-  inputs.push_back(static_cast<int>(tensors.size()) - 1);
+  inputs.push_back(AddTensor(std::move(name), std::move(type)));
   return inputs.back();
+}
+
+int Network::AddTensor(std::string name, TensorType type) {
+  tensors.push_back({std::move(name), std::move(type), nullptr});
+  return static_cast<int>(tensors.size()) - 1;
 }
 
 int Network::AddConstant(std::string name, Array value) {

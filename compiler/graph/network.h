@@ -82,6 +82,8 @@ struct Network {
   // Building. Each returns the id of the new tensor.
   int AddInput(std::string name, TensorType type);
   int AddConstant(std::string name, Array value);
+  // A result that no node has yet.
+  int AddTensor(std::string name, TensorType type);
   // Appends a node, with type and shape of the result inferred. InvalidArgument names the node, the operator and what
   // is wrong with its inputs or attributes. An empty node name becomes "<op>_<position>"; the result bears the node's
   // name.

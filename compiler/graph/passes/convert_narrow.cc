@@ -218,10 +218,7 @@ class NarrowConversion {
     return known->second;
   }
 
-  int AddTensor(const Tensor& like, DType dtype) {
-    network_.tensors.push_back({like.name, {dtype, like.type.shape}, nullptr});
-    return static_cast<int>(network_.tensors.size()) - 1;
-  }
+  int AddTensor(const Tensor& like, DType dtype) { return network_.AddTensor(like.name, {dtype, like.type.shape}); }
 
   void AddCast(int from, int to) {
     const std::string type(NameOf(network_.tensor(to).type.dtype));

@@ -140,14 +140,6 @@ class NormDeferrer {
     return node.op == "add" && node.inputs[0] != node.inputs[1] && type(node.output) == type(norm.x);
   }
 
-  int NewTensor(const std::string& name, TensorType type) {
-    Tensor tensor;
-    tensor.name = name;
-    tensor.type = std::move(type);
-    network_.tensors.push_back(std::move(tensor));
-    return static_cast<int>(network_.tensors.size()) - 1;
-  }
-
   Attributes StatisticsOf(const Norm& norm, bool shifts) const {
     return {{"count", type(norm.x).shape.back()},
             {"epsilon", norm.epsilon},
@@ -159,7 +151,7 @@ class NormDeferrer {
     std::vector<int64_t> shape = type(norm.x).shape;
     shape.insert(shape.begin(), shape.back() / kRun);
     shape.back() = 2;
-    const int sums = NewTensor(absl::StrCat(norm.name, ".sums"), {DType::kFloat32, shape});
+    const int sums = network_.AddTensor(absl::StrCat(norm.name, ".sums"), {DType::kFloat32, shape});
     behind_[producers_[norm.x]].push_back(
         {"run_sums", absl::StrCat(norm.name, ".sums"), {{"run", kRun}}, {norm.x}, sums});
     const std::vector<int> readers = consumers_[norm.result];
@@ -195,8 +187,9 @@ class NormDeferrer {
     bool shifts = norm.shift != nullptr;
     if (shifts) shifts = !AddToBias(product.output, offsets);
     const int new_weight = network_.AddConstant(absl::StrCat(weight.name, ".deferred"), std::move(scaled));
-    const int raw = NewTensor(absl::StrCat(name, ".raw"), type(product.output));
-    const int normal = shifts ? NewTensor(absl::StrCat(name, ".normal"), type(product.output)) : product.output;
+    const int raw = network_.AddTensor(absl::StrCat(name, ".raw"), type(product.output));
+    const int normal =
+        shifts ? network_.AddTensor(absl::StrCat(name, ".normal"), type(product.output)) : product.output;
     std::vector<Node>& nodes = instead_[reader];
     Node first = product;
     first.inputs = {norm.x, new_weight};
@@ -230,13 +223,13 @@ class NormDeferrer {
     const TensorType& row = type(norm.x);
     const std::string name = absl::StrCat(norm.name, ".for.", network_.nodes[reader].name);
     std::vector<Node>& nodes = before_[reader];
-    int tensor = NewTensor(absl::StrCat(name, ".normal"), row);
+    int tensor = network_.AddTensor(absl::StrCat(name, ".normal"), row);
     nodes.push_back(
         {"normalize_by_sums", absl::StrCat(name, ".normal"), StatisticsOf(norm, norm.centred), {norm.x, sums}, tensor});
     const auto apply = [&](const char* op, const Array* constant) {
       if (constant == nullptr) return;
       const int with = network_.AddConstant(absl::StrCat(name, ".", op), *constant);
-      const int result = NewTensor(absl::StrCat(name, ".", op, "ed"), row);
+      const int result = network_.AddTensor(absl::StrCat(name, ".", op, "ed"), row);
       nodes.push_back({op, absl::StrCat(name, ".", op), {}, {tensor, with}, result});
       tensor = result;
     };

@@ -102,11 +102,6 @@ class Merger {
     return p;
   }
 
-  int AddTensor(const std::string& name, DType dtype, Shape shape) {
-    network_.tensors.push_back({name, {dtype, std::move(shape)}, nullptr});
-    return static_cast<int>(network_.tensors.size()) - 1;
-  }
-
   // Constants of equal rows side by side; zeros for those that are missing.
   int SideBySide(const std::vector<Projection>& parts, int Projection::*which, const Shape& rows, int64_t columns,
                  DType dtype) {
@@ -145,16 +140,16 @@ class Merger {
     product.inputs = {product.inputs[0],
                       SideBySide(parts, &Projection::weight, {ShapeOf(parts[0].weight)[0]}, columns, dtype)};
     product.name = name;
-    int result = product.output = AddTensor(name, dtype, shape);
+    int result = product.output = network_.AddTensor(name, {dtype, shape});
     std::vector<Node>& merged = instead_[parts[0].product];
     merged = {product};
     if (offsets) {
-      const int sum = AddTensor(name + "_bias", dtype, shape);
+      const int sum = network_.AddTensor(name + "_bias", {dtype, shape});
       merged.push_back(
           {"add", name + "_bias", {}, {result, SideBySide(parts, &Projection::offset, {}, columns, dtype)}, sum});
       result = sum;
     }
-    const int view = AddTensor(name + "_heads", dtype, viewed);
+    const int view = network_.AddTensor(name + "_heads", {dtype, viewed});
     merged.push_back({"reshape", name + "_heads", Attributes{{"shape", viewed}}, {result}, view});
     const auto axis = static_cast<int64_t>(viewed.size()) - 2;
     int64_t begin = 0;

@@ -143,7 +143,7 @@ class ZeroPointFolder {
   }
 
   void TakeOff(Node product, int zero, const Array& sums) {
-    const int offset = NewTensor(product.name + ".offset", {DType::kInt32, sums.shape});
+    const int offset = network_.AddTensor(product.name + ".offset", {DType::kInt32, sums.shape});
     const int constant = network_.AddConstant(product.name + ".sums", sums);
     nodes_.push_back(Node{"mul", product.name + ".offset", {}, {constant, zero}, offset});
     Append(std::move(product), "sub", offset);
@@ -152,18 +152,10 @@ class ZeroPointFolder {
   // The product and what makes its result of the sums.
   void Append(Node product, const std::string& op, int offset) {
     const int result = product.output;
-    product.output = NewTensor(product.name + ".sum", type(result));
+    product.output = network_.AddTensor(product.name + ".sum", type(result));
     Node last{op, product.name + ".offset", {}, {product.output, offset}, result};
     nodes_.push_back(std::move(product));
     nodes_.push_back(std::move(last));
-  }
-
-  int NewTensor(const std::string& name, TensorType type) {
-    Tensor tensor;
-    tensor.name = name;
-    tensor.type = std::move(type);
-    network_.tensors.push_back(std::move(tensor));
-    return static_cast<int>(network_.tensors.size()) - 1;
   }
 
   // Where the next node adds a constant of each column (a bias), the offset becomes part of it.

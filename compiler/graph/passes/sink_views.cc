@@ -161,7 +161,7 @@ class Sinker {
 
   int View(int tensor, const Shape& shape, const std::string& name) {
     if (TypeOf(tensor).shape == shape) return tensor;
-    const int view = NewTensor(name, {TypeOf(tensor).dtype, shape});
+    const int view = network_.AddTensor(name + "_parts", {TypeOf(tensor).dtype, shape});
     nodes_.push_back({"reshape", network_.tensors[view].name, Attributes{{"shape", shape}}, {tensor}, view});
     return view;
   }
@@ -170,16 +170,11 @@ class Sinker {
   void Append(Node node, const Shape& fine) {
     const int whole = node.output;
     const TensorType type = TypeOf(whole);
-    node.output = NewTensor(node.name, {type.dtype, fine});
+    node.output = network_.AddTensor(node.name + "_parts", {type.dtype, fine});
     fine_[whole] = node.output;
     Node view{"reshape", node.name + "_view", Attributes{{"shape", type.shape}}, {node.output}, whole};
     nodes_.push_back(std::move(node));
     nodes_.push_back(std::move(view));
-  }
-
-  int NewTensor(const std::string& name, TensorType type) {
-    network_.tensors.push_back({name + "_parts", std::move(type), nullptr});
-    return static_cast<int>(network_.tensors.size()) - 1;
   }
 
   Network& network_;
