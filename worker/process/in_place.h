@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +31,10 @@ class InPlace {
   static absl::StatusOr<std::unique_ptr<InPlace>> Create(Device& device, const SourceCompiler& compile);
 
   // Launches that write each input of the executable with what it holds, for timing. Like the kernels of a network they
-  // start early, let the next kernel start early, and have a block for each multiprocessor. They refer to memory of
-  // this object until the next Rewrite or Compare. Errors: those of Device::Allocate.
+  // start early, let the next kernel start early, and have a block for each multiprocessor. Beside these there is no
+  // room for a block of the program if there is none beside a block of its own kind: where a program has half of a
+  // multiprocessor's shared memory, so have its neighbours in a network, as a rule. They refer to memory of this object
+  // until the next Rewrite or Compare. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
   // Such launches for inputs of these sizes in memory of its own. Null if that would be too much memory. It is kept
   // until a call for inputs of other sizes, or Forget.
@@ -60,11 +62,11 @@ class InPlace {
 
   InPlace(Device& device, Target target) : device_(device), target_(std::move(target)) {}
   using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
-  // Launches for inputs of some sizes, and their time.
+  // Launches for inputs of some sizes, and their time: by the shared memory that a block has.
   struct Kept {
     std::vector<int64_t> sizes;
     Buffers inputs, numbers;
-    std::optional<TimedLaunches> timed;
+    std::map<int64_t, TimedLaunches> timed;
   };
 
   // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last. They
@@ -72,7 +74,10 @@ class InPlace {
   absl::StatusOr<std::vector<Launch>> Write(const std::vector<Slot>& slots, int64_t delay, size_t last,
                                             Buffers& numbers);
   absl::StatusOr<Launch> WriteSome(const Slot* slots, size_t count, int64_t delay, Buffers& numbers);
-  absl::StatusOr<std::vector<Launch>> RewriteAll(const std::vector<Slot>& slots, Buffers& numbers);
+  absl::StatusOr<std::vector<Launch>> RewriteAll(const std::vector<Slot>& slots, int64_t shared_bytes,
+                                                 Buffers& numbers);
+  // Of a block of the launches in front of the program (Rewrite).
+  int64_t SharedBytesBefore(const Executable& executable) const;
   absl::StatusOr<Launch> CompareBytes(DeviceBuffer& got, DeviceBuffer& expected, DeviceBuffer& found);
   absl::StatusOr<DeviceBuffer*> Numbers(const std::vector<int64_t>& values, Buffers& numbers);
 

@@ -65,6 +65,8 @@ class PlayingDevice : public Device {
     if (kind != TargetKind::kCuda) return;
     facts_.arch = "sm_90";
     facts_.num_cores = 132;
+    facts_.max_shared_bytes = 232448;
+    facts_.shared_bytes_per_core = 233472;
   }
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return kind_; }
@@ -89,6 +91,7 @@ class PlayingDevice : public Device {
       if (launches[i].kernel.overlap) std::swap(launches[i - 1], launches[i]);
     std::vector<std::unique_ptr<Plan>> plans;
     for (const Launch& launch : launches) {
+      if (kind_ == TargetKind::kCuda) continue;  // whose kernels there are not
       ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device_->MakePlan({launch}));
       plans.push_back(std::move(plan));
     }
@@ -320,7 +323,36 @@ TEST_F(InPlaceTest, RewritingStandsInForAKernelOfANetwork) {
     ASSERT_EQ(launches.size(), 1u);
     EXPECT_EQ(launches[0].kernel.overlap, cuda);
     EXPECT_EQ(launches[0].kernel.grid[0], cuda ? device.facts().num_cores : 64);
+    EXPECT_EQ(launches[0].kernel.shared_bytes, 0);
   }
+}
+
+// Blocks with more than half of a multiprocessor's shared memory find none free, as behind a kernel of their own kind.
+TEST_F(InPlaceTest, RewritingLeavesNoRoomForProgramsThatLeaveNone) {
+  const SourceCompiler keeps = [](Program&, double) { return absl::OkStatus(); };
+  PlayingDevice device(false, TargetKind::kCuda);
+  const auto in_place = InPlace::Create(device, keeps).value();
+  const auto executable_with = [&](int64_t shared_bytes) {
+    Program program = HastyProgram({{kIn, 1000}, {kOut, 1000}}, "");
+    program.kernels[0].shared_bytes = shared_bytes;
+    auto executable = Executable::Create(device, std::move(program)).value();
+    DIAPASON_CHECK(executable->AllocateRest().ok());
+    return executable;
+  };
+  const int64_t half = device.facts().shared_bytes_per_core / 2;
+  for (int64_t few : {int64_t{0}, half - 1024})
+    EXPECT_EQ(in_place->Rewrite(*executable_with(few)).value()[0].kernel.shared_bytes, 0) << few;
+  for (int64_t many : {half - 1023, device.facts().max_shared_bytes}) {
+    const std::vector<Launch> launches = in_place->Rewrite(*executable_with(many)).value();
+    EXPECT_EQ(launches[0].kernel.shared_bytes, device.facts().max_shared_bytes) << many;
+  }
+  // Both kinds are timed, each once.
+  const auto few = executable_with(0), many = executable_with(half);
+  TimedLaunches* const beside = in_place->TimedRewrite(*few, 1).value();
+  TimedLaunches* const alone = in_place->TimedRewrite(*many, 1).value();
+  EXPECT_NE(beside, alone);
+  EXPECT_EQ(in_place->TimedRewrite(*few, 1).value(), beside);
+  EXPECT_EQ(in_place->TimedRewrite(*many, 1).value(), alone);
 }
 
 // A job as a runner gets it.
