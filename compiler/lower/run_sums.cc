@@ -222,10 +222,9 @@ class RunSumsOfKernel {
 
   Stmt Stored(const Stmt& leaf) {
     const StmtNode& store = *nest_.store;
-    const BufferDecl values = Registers("stored", nest_.elements()),
-                     sums = Registers("sums", 2 * static_cast<int64_t>(parts_.size())),
-                     others = Registers("others", sums.elements);
-    const auto load = [](const BufferDecl& decl, int64_t i) { return Load(decl.id, decl.dtype, {IntImm(i)}); };
+    const auto parts = static_cast<int64_t>(parts_.size());
+    const BufferDecl values = Registers("stored", nest_.elements()), sums = Registers("sums", 2 * parts),
+                     others = Registers("others", parts);
     std::vector<Stmt> all;
     if (!nest_.conditions.empty()) all.push_back(InLoops(MakeStore(values.id, Number(), FloatImm(0))));
     const Expr exact = store.value->kind == ExprKind::kCast ? store.value->args[0] : store.value;
@@ -234,41 +233,77 @@ class RunSumsOfKernel {
     const DType type = store.value->dtype;
     all.push_back(
         WithStore(leaf, MakeStore(store.buffer, store.index, type == values.dtype ? stored : Cast(type, stored))));
-    for (size_t p = 0; p < parts_.size(); ++p) {
+    for (int64_t p = 0; p < parts; ++p) {
       Expr sum, squares;
       for (const Place& place : parts_[p].places) {
-        const Expr value = load(values, NumberOf(place)), square = Mul(value, value);
+        const Expr value = At(values, NumberOf(place)), square = Mul(value, value);
         sum = sum ? Add(sum, value) : value;
         squares = squares ? Add(squares, square) : square;
       }
-      all.push_back(MakeStore(sums.id, IntImm(2 * static_cast<int64_t>(p)), sum));
-      all.push_back(MakeStore(sums.id, IntImm(2 * static_cast<int64_t>(p) + 1), squares));
+      all.push_back(MakeStore(sums.id, IntImm(p), sum));
+      all.push_back(MakeStore(sums.id, IntImm(parts + p), squares));
     }
-    for (int64_t apart = 1; apart < lanes_; apart *= 2) {
-      const Expr lane = FloorMod(thread_, kLanesOfWarp),
-                 other = Sub(Add(lane, IntImm(apart)), Mul(FloorMod(FloorDiv(lane, apart), 2), IntImm(2 * apart)));
-      for (int64_t i = 0; i < sums.elements; ++i)
-        all.push_back(MakeShuffle(others.id, IntImm(i), load(sums, i), analyzer_.Simplify(other)));
-      for (int64_t i = 0; i < sums.elements; ++i)
-        all.push_back(MakeStore(sums.id, IntImm(i), Add(load(sums, i), load(others, i))));
-    }
-    for (size_t p = 0; p < parts_.size(); ++p) all.push_back(StoreSums(sums, p));
+    int64_t left = 2 * parts;
+    for (int64_t apart = 1; apart < lanes_; apart *= 2) left = Exchange(sums, left, others, apart, &all);
+    for (int64_t p = 0; p < parts; ++p) all.push_back(StoreSums(sums, p));
     return MakeAlloc(values, MakeAlloc(sums, MakeAlloc(others, MakeSeq(std::move(all)))));
   }
 
-  // By the first of the lanes.
-  Stmt StoreSums(const BufferDecl& sums, size_t p) {
+  static Expr At(const BufferDecl& registers, int64_t i) { return Load(registers.id, registers.dtype, {IntImm(i)}); }
+
+  // Of the lane in its group.
+  Expr Bit(int64_t apart) const { return FloorMod(FloorDiv(thread_, apart), 2); }
+
+  // One step of the sums over lanes: of the first `values` registers, each of two lanes sends one half to the other
+  // lane and keeps the other half, so that fewer are left with each step; of a single value both have the sum. Returns
+  // how many are left.
+  int64_t Exchange(const BufferDecl& sums, int64_t values, const BufferDecl& others, int64_t apart,
+                   std::vector<Stmt>* all) {
+    const Expr lane = FloorMod(thread_, kLanesOfWarp),
+               other = analyzer_.Simplify(Sub(Add(lane, IntImm(apart)), Mul(Bit(apart), IntImm(2 * apart)))),
+               second = Eq(Bit(apart), IntImm(1));
+    const int64_t kept = (values + 1) / 2;
+    const auto half = [&](int64_t i, bool of_second) {
+      if (values == 1) return At(sums, 0);
+      const Expr behind = kept + i < values ? At(sums, kept + i) : FloatImm(0);
+      return of_second ? Select(second, behind, At(sums, i)) : Select(second, At(sums, i), behind);
+    };
+    for (int64_t i = 0; i < kept; ++i) all->push_back(MakeShuffle(others.id, IntImm(i), half(i, false), other));
+    for (int64_t i = 0; i < kept; ++i) all->push_back(MakeStore(sums.id, IntImm(i), Add(half(i, true), At(others, i))));
+    return kept;
+  }
+
+  // Those of part `p`: by one thread, or its sum by one and its squares by the next.
+  Stmt StoreSums(const BufferDecl& sums, int64_t p) {
     const Part& part = parts_[p];
+    const auto parts = static_cast<int64_t>(parts_.size());
     const int64_t rows = decl_.elements / (2 * of_.runs);
-    const Expr which = MakeVar("which"), number = Add(FloorDiv(first_, of_.run), IntImm(part.number)),
+    const Expr number = Add(FloorDiv(first_, of_.run), IntImm(part.number)),
                place = Add(Mul(FloorMod(number, of_.runs), IntImm(rows)), FloorDiv(number, of_.runs)),
-               run = OfThread(analyzer_.Simplify(place));
-    Stmt store = MakeFor(ForKind::kVectorize, which, 2,
-                         MakeStore(decl_.id, Add(Mul(run, IntImm(2)), which),
-                                   Load(sums.id, sums.dtype, {Add(which, IntImm(2 * static_cast<int64_t>(p)))})));
+               run = Mul(OfThread(analyzer_.Simplify(place)), IntImm(2));
+    Stmt store;
+    Expr holds;
+    if (lanes_ == 1) {
+      const Expr which = MakeVar("which");
+      store = MakeFor(
+          ForKind::kVectorize, which, 2,
+          MakeStore(decl_.id, Add(run, which), Load(sums.id, sums.dtype, {Add(IntImm(p), Mul(which, IntImm(parts)))})));
+    } else {
+      int64_t left = parts, at = p, pair = 0;  // as Exchange leaves them
+      for (int64_t apart = 2; apart < lanes_; apart *= 2) {
+        const int64_t kept = (left + 1) / 2;
+        if (at >= kept) {
+          at -= kept;
+          pair += apart / 2;
+        }
+        left = kept;
+      }
+      holds = Eq(FloorMod(FloorDiv(thread_, 2), lanes_ / 2), IntImm(pair));
+      store = MakeStore(decl_.id, Add(run, Bit(1)), At(sums, at));
+    }
     for (const Expr& condition : nest_.conditions)
       store = MakeIf(analyzer_.Simplify(At(condition, part.places[0])), store);
-    return MakeIf(analyzer_.Simplify(Eq(FloorMod(thread_, lanes_), IntImm(0))), store);
+    return lanes_ <= 2 ? store : MakeIf(analyzer_.Simplify(holds), store);
   }
 
   const KernelFunc& kernel_;
