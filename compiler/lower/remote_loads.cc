@@ -1,7 +1,9 @@
 #include "compiler/lower/remote_loads.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,19 +16,49 @@ namespace {
 
 // Of a thread. The parts of its results are as many as its block's products left in its accumulators.
 constexpr int64_t kMostOfParts = 128;
+// In front of the products, which need registers too.
+constexpr int64_t kMostInFront = 64;
+constexpr int64_t kRegisterFile = 65536, kMostUsed = 240;  // of a multiprocessor and of a thread
+constexpr int64_t kRegistersOfRest = 64;                   // of a thread, for all but its buffers
+
+int64_t RegistersOf(const BufferDecl& decl) {
+  return decl.packed ? (decl.elements * BytesOf(decl.dtype) + 3) / 4
+                     : decl.elements * std::max(1, BytesOf(decl.dtype) / 4);
+}
+
+bool MultipliesTiles(const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; }
 
 class RemoteLoads {
  public:
-  RemoteLoads(const KernelFunc& kernel, int* next_buffer) : next_buffer_(*next_buffer) {
+  RemoteLoads(const KernelFunc& kernel, int* next_buffer) : next_buffer_(*next_buffer), leaves_(LeavesOf(kernel.body)) {
+    int64_t held = 0;
     Contains(kernel.body, [&](const StmtNode& s) {
-      if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kLocal) local_.insert(s.decl.id);
+      if (s.kind != StmtKind::kAlloc || s.decl.scope != Scope::kLocal) return false;
+      local_.insert(s.decl.id);
+      held += RegistersOf(s.decl);
       return false;
     });
+    const int64_t blocks = std::max<int64_t>(1, kernel.resident);
+    const int64_t own = std::min(kMostUsed, kRegisterFile / std::max<int64_t>(1, kernel.threads * blocks));
+    left_in_front_ = std::clamp<int64_t>(own - held - kRegistersOfRest, 0, kMostInFront);
+    for (const BufferDecl& param : kernel.params)
+      if (!param.written) params_[param.id] = &param;
+    product_ = std::find_if(leaves_.begin(), leaves_.end(),
+                            [](const Leaf& leaf) { return Contains(leaf.stmt, MultipliesTiles); }) -
+               leaves_.begin();
   }
 
   Stmt Run(const Stmt& body) {
-    const Stmt mapped = MapLeaves(body, [this](size_t, const Stmt& leaf) { return OfLeaf(leaf); });
-    return decls_.empty() ? body : InsideBlocks(mapped, [this](Stmt inner) {
+    Stmt mapped = MapLeaves(body, [this](size_t i, const Stmt& leaf) { return OfLeaf(i, leaf); });
+    if (decls_.empty()) return body;
+    mapped = MapLeaves(mapped, [this](size_t i, const Stmt& leaf) {
+      std::vector<Stmt> here;
+      if (i == 0) here.push_back(MakeSeq(constants_in_front_));
+      if (i == product_) here.push_back(MakeSeq(inputs_in_front_));
+      here.push_back(leaf);
+      return MakeSeq(std::move(here));
+    });
+    return InsideBlocks(mapped, [this](Stmt inner) {
       for (const BufferDecl& decl : decls_) inner = MakeAlloc(decl, inner);
       return inner;
     });
@@ -44,23 +76,33 @@ class RemoteLoads {
     std::vector<const StmtNode*> loops;
     Expr load, own;
     Stmt fill;
+    BufferDecl decl;
+    const BufferDecl* in_front = nullptr;  // the parameter, where that happens in front of the products
   };
 
-  Stmt OfLeaf(const Stmt& leaf) {
-    if (!IsPlain(*leaf) || !HasSeveralRemoteResults(*leaf, false)) return leaf;
+  Stmt OfLeaf(size_t number, const Stmt& leaf) {
+    if (!IsPlain(*leaf) || !HasRemoteResults(*leaf, true)) return leaf;
     known_.clear();
+    leaf_ = number;
+    several_ = HasRemoteResults(*leaf, false);
     const int first_buffer = next_buffer_;
-    std::vector<BufferDecl> decls;
-    const Stmt mapped = InLoops(leaf, {}, &decls);
+    const int64_t left = left_in_front_;
+    const Stmt mapped = InLoops(leaf, {});
     int64_t registers = 0;
-    for (const BufferDecl& decl : decls) registers += decl.elements * std::max(1, BytesOf(decl.dtype) / 4);
+    for (const Known& known : known_) registers += RegistersOf(known.decl);
     if (registers > kMostOfParts) {
       next_buffer_ = first_buffer;
+      left_in_front_ = left;
       return leaf;
     }
-    decls_.insert(decls_.end(), decls.begin(), decls.end());
     std::vector<Stmt> all;
-    for (const Known& known : known_) all.push_back(known.fill);
+    for (const Known& known : known_) {
+      decls_.push_back(known.decl);
+      (known.in_front == nullptr  ? all
+       : known.in_front->constant ? constants_in_front_
+                                  : inputs_in_front_)
+          .push_back(known.fill);
+    }
     all.push_back(mapped);
     return MakeSeq(std::move(all));
   }
@@ -74,46 +116,46 @@ class RemoteLoads {
     return here && std::all_of(s.body.begin(), s.body.end(), [](const Stmt& child) { return IsPlain(*child); });
   }
 
-  // Whether a loop, not over the elements of a vector, stores what it computes from other blocks' memory.
-  static bool HasSeveralRemoteResults(const StmtNode& s, bool several) {
+  // Whether it stores what it computes from other blocks' memory; unless `one` will do, in a loop that is not over the
+  // elements of a vector.
+  static bool HasRemoteResults(const StmtNode& s, bool one) {
     if (s.kind == StmtKind::kStore) {
       bool remote = false;
       Visit(s.value, [&](const ExprNode& e) { remote |= e.kind == ExprKind::kLoad && RankOf(e) != nullptr; });
-      return several && remote;
+      return one && remote;
     }
-    several |= s.kind == StmtKind::kFor && s.for_kind == ForKind::kUnroll && s.extent > 1;
-    return std::any_of(s.body.begin(), s.body.end(),
-                       [&](const Stmt& child) { return HasSeveralRemoteResults(*child, several); });
+    one |= s.kind == StmtKind::kFor && s.for_kind == ForKind::kUnroll && s.extent > 1;
+    return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& child) { return HasRemoteResults(*child, one); });
   }
 
-  Stmt InLoops(const Stmt& stmt, const Around& around, std::vector<BufferDecl>* decls) {
-    if (stmt->kind == StmtKind::kStore)
-      return MakeStore(stmt->buffer, stmt->index, Replaced(around, stmt->value, decls));
+  Stmt InLoops(const Stmt& stmt, const Around& around) {
+    if (stmt->kind == StmtKind::kStore) return MakeStore(stmt->buffer, stmt->index, Replaced(around, stmt->value));
     Around inner = around;
     if (stmt->kind == StmtKind::kFor) inner.loops.push_back(stmt.get());
     if (stmt->kind == StmtKind::kIf)
       inner.condition = inner.condition ? And(inner.condition, stmt->condition) : stmt->condition;
     std::vector<Stmt> body;
-    for (const Stmt& child : stmt->body) body.push_back(InLoops(child, inner, decls));
+    for (const Stmt& child : stmt->body) body.push_back(InLoops(child, inner));
     return WithBody(*stmt, std::move(body));
   }
 
-  Expr Replaced(const Around& around, const Expr& e, std::vector<BufferDecl>* decls) {
+  Expr Replaced(const Around& around, const Expr& e) {
     if (e->kind == ExprKind::kLoad) {
       const bool plain = std::none_of(e->args.begin(), e->args.end(), LoadsAnything);
-      return local_.contains(e->buffer) || !plain ? e : Ahead(around, e, decls);
+      return local_.contains(e->buffer) || !plain ? e : Ahead(around, e);
     }
     if (e->kind == ExprKind::kSelect || e->args.empty()) return e;  // what is not chosen need not be possible to load
     std::vector<Expr> args;
-    for (const Expr& arg : e->args) args.push_back(Replaced(around, arg, decls));
+    for (const Expr& arg : e->args) args.push_back(Replaced(around, arg));
     return Rebuild(e, std::move(args));
   }
 
-  Expr Ahead(const Around& around, const Expr& load, std::vector<BufferDecl>* decls) {
+  Expr Ahead(const Around& around, const Expr& load) {
     for (const Known& known : known_)
       if (known.loops == around.loops && Equal(known.load, load)) return known.own;
     const auto uses = [](const Expr& e, const StmtNode* loop) { return e && UsesVar(e, loop->var.get()); };
-    BufferDecl own;
+    Known known{around.loops, load, nullptr, nullptr, {}};
+    BufferDecl& own = known.decl;
     own.elements = 1;
     Expr place = IntImm(0);
     VarMap renamed;
@@ -128,23 +170,84 @@ class RemoteLoads {
       own.elements *= loop->extent;
       place = Add(Mul(place, IntImm(loop->extent)), loop->var);
     }
-    own.id = next_buffer_++;
-    own.name = "ahead" + std::to_string(own.id);
     own.dtype = load->dtype;
     own.scope = Scope::kLocal;
-    Stmt fill = MakeStore(own.id, Substitute(place, renamed), Substitute(load, renamed));
-    if (around.condition) fill = MakeIf(Substitute(around.condition, renamed), fill);
+    InFront front = FrontOf(load, around.condition);
+    if (front.param != nullptr) {
+      own.packed = IsNarrowFloat(own.dtype) && !filled.empty() && filled.back()->for_kind == ForKind::kVectorize;
+      if (RegistersOf(own) > left_in_front_) {
+        own.packed = false;
+        front = {};
+      }
+    }
+    if (front.param == nullptr && !several_) return load;
+    own.id = next_buffer_++;
+    own.name = "ahead" + std::to_string(own.id);
+    const bool moves = front.param != nullptr;
+    Stmt fill = MakeStore(own.id, Substitute(place, renamed), Substitute(moves ? front.load : load, renamed));
+    if (const Expr& condition = moves ? front.condition : around.condition)
+      fill = MakeIf(Substitute(condition, renamed), fill);
     for (size_t l = filled.size(); l-- > 0;)
       fill = MakeFor(filled[l]->for_kind, renamed[filled[l]->var.get()], filled[l]->extent, fill);
-    decls->push_back(own);
-    known_.push_back({around.loops, load, Load(own.id, load->dtype, {place}), fill});
-    return known_.back().own;
+    if (moves) {
+      left_in_front_ -= RegistersOf(own);
+      known.in_front = front.param;
+      if (front.threads != nullptr) fill = MakeFor(ForKind::kThreadX, front.threads, front.threads_extent, fill);
+    }
+    known.own = Load(own.id, load->dtype, {place});
+    known.fill = fill;
+    known_.push_back(known);
+    return known.own;
+  }
+
+  // A load of a parameter in front of the products, and the condition under which it happens.
+  struct InFront {
+    const BufferDecl* param = nullptr;  // null: it stays where it is
+    Expr load{}, condition{};
+    Expr threads{};  // the variable of a loop over threads of its own; null: it needs none
+    int64_t threads_extent = 0;
+  };
+
+  InFront FrontOf(const Expr& load, const Expr& condition) const {
+    const auto param = params_.find(load->buffer);
+    if (param == params_.end() || load->args.size() != 1 || product_ >= leaf_) return {};
+    const Leaf &there = leaves_[param->second->constant ? 0 : product_], &here = leaves_[leaf_];
+    const StmtNode* threads = nullptr;
+    Expr index = load->args[0], when = condition;
+    if (!IsKnownAt(there, here, &index, &threads) || LoadsAnything(index)) return {};
+    if (when) {
+      const StmtNode* others = nullptr;
+      if (!IsKnownAt(there, here, &when, &others) || LoadsAnything(when)) return {};
+      if (threads != nullptr && others != nullptr && threads != others) return {};
+      if (threads == nullptr) threads = others;
+    }
+    InFront front{param->second, Load(load->buffer, load->dtype, {index}), when};
+    if (threads == nullptr) return front;
+    const auto outer = std::find_if(there.around.begin(), there.around.end(), [](const StmtNode* s) {
+      return s->kind == StmtKind::kFor && s->for_kind == ForKind::kThreadX;
+    });
+    if (outer != there.around.end() && (*outer)->extent != threads->extent) return {};
+    const Expr variable = outer != there.around.end() ? (*outer)->var : MakeVar(threads->var->name);
+    front.load = Substitute(front.load, {{threads->var.get(), variable}});
+    if (when) front.condition = Substitute(when, {{threads->var.get(), variable}});
+    if (outer != there.around.end()) return front;
+    front.threads = variable;
+    front.threads_extent = threads->extent;
+    return front;
   }
 
   int& next_buffer_;
+  const std::vector<Leaf> leaves_;
+  size_t product_ = 0;         // the first leaf with products
+  int64_t left_in_front_ = 0;  // registers
+  std::map<int, const BufferDecl*> params_;
   std::set<int> local_;
   std::vector<BufferDecl> decls_;
-  std::vector<Known> known_;  // of a leaf
+  std::vector<Stmt> constants_in_front_, inputs_in_front_;
+  // Of a leaf.
+  size_t leaf_ = 0;
+  bool several_ = false;  // results, each of which would wait for loads of its own
+  std::vector<Known> known_;
 };
 
 }  // namespace

@@ -110,6 +110,21 @@ inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,
       BlockLoop(b, 8, ThreadLoop(t, 32, Vectorize(l, lanes, MakeStore(1, at, value(at, l))))), 8, 32);
 }
 
+// Y[i] = 2 X[i] for each of 32 threads of 8 blocks, through registers that hold `lanes` elements as they are in memory.
+inline KernelFunc ThroughPacked(int64_t lanes, DType dtype) {
+  constexpr int kPacked = 3;
+  const Expr b = MakeVar("b"), t = MakeVar("t"), l = MakeVar("l"), m = MakeVar("m");
+  BufferDecl packed = Scoped(kPacked, "packed", lanes, Scope::kLocal, dtype);
+  packed.packed = true;
+  const Expr first = Mul(Mad(b, 32, t), I(lanes));
+  const Stmt load = Vectorize(l, lanes, MakeStore(kPacked, l, At(0, Add(first, l), dtype)));
+  const Stmt store =
+      Unroll(m, lanes, MakeStore(1, Add(first, m), Mul(Cast(DType::kFloat32, At(kPacked, m, dtype)), F(2))));
+  return KernelOf(absl::StrCat("packed_", NameOf(dtype), lanes),
+                  {Global(0, "X", 4096, false, dtype), Global(1, "Y", 256 * lanes, true)},
+                  BlockLoop(b, 8, ThreadLoop(t, 32, MakeAlloc(packed, MakeSeq({load, store})))), 8, 32);
+}
+
 // Activations of a number as they are written in networks: functions in a product.
 inline Expr Activation(const std::string& function, const Expr& x) {
   if (function == "gelu") return Mul(Mul(x, F(0.5)), Add(Call("erf", {Mul(x, F(std::sqrt(0.5)))}), F(1)));
@@ -141,6 +156,7 @@ inline std::vector<KernelFunc> AllGpuKernels() {
       all.push_back(same(dtype));
   }
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (int64_t lanes : {2, 4, 8}) all.push_back(ThroughPacked(lanes, dtype));
     all.push_back(LanesOnGpu(std::string("widen_") + NameOf(dtype), 4,
                              [=](const Expr& at, const Expr&) { return Cast(DType::kFloat32, At(0, at, dtype)); },
                              {.from = dtype}));

@@ -190,6 +190,15 @@ TEST(GpuPrinter, GemmCopiesInVectorsAndPredicatesThem) {
   EXPECT_NE(source.find("*(float4*)(Bs + t * 4) = *(const float4*)(B + "), std::string::npos) << source;
 }
 
+// Words of two elements, which wait for nothing until they are computed with.
+TEST(GpuPrinter, PackedRegistersAreLoadedAsAVectorOnCuda) {
+  const std::string source = SourceOf(ThroughPacked(4, DType::kFloat16), Dialect::kCuda);
+  const size_t load = source.find("chunk = *(const uint2*)(X + ");
+  ASSERT_NE(load, std::string::npos) << source;
+  EXPECT_NE(source.find("[3] = (unsigned short)(chunk.y >> 16);", load), std::string::npos) << source;
+  EXPECT_GT(source.find("half_to_float(", load), source.find("Y[", load)) << source;
+}
+
 // A cache and what is appended to it: all lanes of a vector are of one of them.
 TEST(GpuPrinter, CopiesThatChooseBetweenTensorsAreVectors) {
   const auto copy = [](const std::function<Expr(const Expr& t, const Expr& l)>& chosen) {

@@ -1,6 +1,12 @@
 #include "compiler/lower/remote_loads.h"
 
-#include "gtest/gtest.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
 #include "tests/codegen/gpu_kernels.h"
 #include "tests/codegen/reference.h"
 
@@ -9,6 +15,7 @@ namespace {
 
 using testing::At;
 using testing::BlockLoop;
+using ::testing::ElementsAre;
 using testing::Global;
 using testing::I;
 using testing::KernelOf;
@@ -19,12 +26,13 @@ using testing::Unroll;
 using testing::Vectorize;
 
 constexpr int64_t kClusterBlocks = 2, kSummers = 4, kVector = 2;
-constexpr int kMatrices = 0, kSumBias = 1, kSumResidual = 2, kSummedTiles = 3, kPartTile = 10;
+constexpr int kMatrices = 0, kSumBias = 1, kSumResidual = 2, kSummedTiles = 3, kPartTile = 10, kPartSums = 11;
 
 // The blocks of a cluster copy a matrix each to their tiles; then each stores its share of the rounds of sums.
 struct SummedTiles {
   int64_t rounds = 3;
   bool unrolled = true;
+  int64_t sums = 0;  // registers of products in front of all; 0: none
   Expr rank = MakeVar("rank"), round = MakeVar("round"), thread = MakeVar("thread"), lane = MakeVar("lane");
 
   int64_t elements() const { return rounds * kClusterBlocks * kSummers * kVector; }
@@ -47,7 +55,11 @@ struct SummedTiles {
     if (condition) store = MakeIf(condition, store);
     store = Vectorize(lane, kVector, store);
     store = unrolled ? Unroll(round, rounds, store) : testing::Serial(round, rounds, store);
-    Stmt body = MakeSeq({copy, MakeClusterBarrier(), ThreadLoop(thread, kSummers, store), MakeClusterEnd()});
+    const Stmt product = sums == 0 ? nullptr
+                                   : MakeMma(TensorMode::kHalf, {DType::kFloat16, DType::kFloat16}, kPartSums,
+                                             {I(0), I(1), I(2), I(3), I(4), I(5), I(6), I(7), I(8), I(9)}, true);
+    Stmt body = MakeSeq({copy, product, MakeClusterBarrier(), ThreadLoop(thread, kSummers, store), MakeClusterEnd()});
+    if (product) body = MakeAlloc(Scoped(kPartSums, "sums", sums, Scope::kLocal), body);
     body = MakeAlloc(Scoped(kPartTile, "tile", elements(), Scope::kShared), body);
     body = BlockLoop(MakeVar("b"), 1, MakeFor(ForKind::kCluster, rank, kClusterBlocks, body));
     KernelFunc kernel =
@@ -56,6 +68,7 @@ struct SummedTiles {
                   Global(kSumResidual, "R", elements()), Global(kSummedTiles, "Y", elements(), true)},
                  body, kClusterBlocks, kSummers);
     kernel.cluster = kClusterBlocks;
+    kernel.params[kSumBias].constant = true;
     return kernel;
   }
 };
@@ -89,6 +102,38 @@ TEST(RemoteLoads, ComeInFrontOfTheFirstResult) {
   }
   EXPECT_NE(text.find("local float32 ahead20[6]"), std::string::npos) << text;  // a vector of each round
   EXPECT_NE(text.find("local float32 ahead22[2]"), std::string::npos) << text;  // the bias is the same in all rounds
+}
+
+// Where they load with the products: a bias at the kernel's head, a residual, which the kernel in front may have to
+// write first, in front of the products.
+std::vector<std::string> OrderBehindProducts(const SummedTiles& tiles, const Expr& condition = nullptr) {
+  int next = 20;
+  const std::string text = ToString(WithRemoteLoadsAhead(tiles.Kernel(tiles.Sum(), condition), &next));
+  std::map<size_t, std::string> order;
+  for (const char* part : {"= bias[", "= X[", "= R[", "mma", "cluster barrier"}) order[text.find(part)] = part;
+  EXPECT_EQ(order.size(), 5u) << text;
+  std::vector<std::string> parts;
+  for (const auto& [at, part] : order) parts.push_back(part);
+  return parts;
+}
+
+TEST(RemoteLoads, WhatNoBlockWritesIsLoadedInFrontOfTheProducts) {
+  SummedTiles tiles;
+  tiles.sums = 10;
+  for (int64_t rounds : {1, 3}) {
+    tiles.rounds = rounds;
+    for (const bool guarded : {false, true})
+      EXPECT_THAT(
+          OrderBehindProducts(tiles, guarded ? Lt(Mad(tiles.round, kClusterBlocks, tiles.rank), I(1)) : nullptr),
+          ElementsAre("= bias[", "= X[", "= R[", "mma", "cluster barrier"))
+          << rounds << guarded;
+  }
+}
+
+TEST(RemoteLoads, ProductsNeedTheirRegisters) {
+  SummedTiles tiles;
+  tiles.sums = 174;  // of 240, all else needs 64: the bias fits, the residual does not
+  EXPECT_THAT(OrderBehindProducts(tiles), ElementsAre("= bias[", "= X[", "mma", "cluster barrier", "= R["));
 }
 
 TEST(RemoteLoads, HappenWhereTheResultIsNeeded) {

@@ -108,7 +108,7 @@ bool GpuVectorPrinter::MayCopy(const BufferDecl& from, const BufferDecl& to) con
   if (!to_local && !from_local) return true;
   const bool words = to.dtype == DType::kFloat32 || to.dtype == DType::kInt32;
   const bool widened = to_local && !to.packed && IsNarrowFloat(from.dtype) && !access_.IsOpenClHalf(from.dtype);
-  return words || widened || (to.packed && lanes_ == 2);
+  return words || widened || (to.packed && (lanes_ == 2 || access_.cuda()));
 }
 
 void GpuVectorPrinter::PrintChunk(const BufferElement& to, const CopySources& sources, int64_t chunk) {
@@ -150,11 +150,11 @@ void GpuVectorPrinter::Put(const BufferElement& to, int64_t chunk) {
 }
 
 std::string GpuVectorPrinter::ComponentOf(const BufferDecl& to, int64_t i, int64_t chunk) const {
-  if (!IsNarrowFloat(to.dtype) || to.packed) return std::string("chunk.") + kComponents[i];
+  if (!IsNarrowFloat(to.dtype)) return std::string("chunk.") + kComponents[i];
   // VectorType: pairs of narrow floats are words of longer vectors.
   std::string bits = std::string("chunk.") + kComponents[chunk == 2 ? i : i / 2];
   if (chunk > 2) bits = "(unsigned short)(" + bits + (i % 2 == 0 ? ")" : " >> 16)");
-  return access_.Widened(to.dtype, bits);
+  return to.packed ? bits : access_.Widened(to.dtype, bits);
 }
 
 bool GpuVectorPrinter::PrintComputed(const StmtNode& store, const Expr& base) {
