@@ -158,6 +158,12 @@ class ChoicePointFinder {
     return nodes;
   }
 
+  // Sums of a result's runs cost least where the product is made: apart, its rows would be read once more.
+  bool HasRunSums(int node) const {
+    const std::vector<int>& readers = facts_.consumers[network_.nodes[node].output];
+    return std::any_of(readers.begin(), readers.end(), [&](int n) { return network_.nodes[n].op == "run_sums"; });
+  }
+
   // Options inside of recurrences are not tried: there would be some in each step.
   void FindRegions() {
     std::vector<FusionOption> options = OptionsOf(true);
@@ -165,7 +171,8 @@ class ChoicePointFinder {
     std::set<int> inside;
     for (const Region& region : regions_) inside.insert(region.nodes.begin(), region.nodes.end());
     options = OptionsOf(false);
-    std::erase_if(options, [&](const FusionOption& option) { return inside.contains(option.node); });
+    std::erase_if(options,
+                  [&](const FusionOption& option) { return inside.contains(option.node) || HasRunSums(option.node); });
     InsertRegions(options, false);
     regions_.sort([](const Region& a, const Region& b) { return a.node < b.node; });
   }

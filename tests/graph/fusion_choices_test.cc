@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/graph/model.h"
+#include "compiler/graph/passes.h"
 #include "testing.h"
 
 namespace diapason {
@@ -151,6 +152,23 @@ TEST(FusionChoices, AResidualThatANormalizationReadsMayGoThere) {
     const std::vector<Array> inputs = RandomInputs(n, 1);
     const std::vector<Array> got = EvaluatePartition(n, PartitionAs(n, fusion, {1}).value(), inputs).value();
     ExpectNear(got[0], EvaluateNetwork(n, inputs).value()[0], 1e-5);
+  }
+}
+
+// Apart, a kernel would read the sum once more for the sums of its rows.
+TEST(FusionChoices, AResidualWhoseRowsAreSummedStaysInItsProduct) {
+  for (const bool deferred : {false, true}) {
+    GraphBuilder b;
+    const int x = b.In({40, 128}), sum = b.Op("add", {b.Op("matmul", {x, b.Const({128, 128})}), x});
+    const int norm = b.Op("layer_norm", {sum}, {{"axis", int64_t{1}}, {"epsilon", 1e-5}});
+    Network n = b.Out({b.Op("matmul", {norm, b.Const({128, 64})})});
+    ASSERT_TRUE(ConvertToNarrow(n, DType::kFloat16).ok());
+    if (deferred) {
+      ASSERT_EQ(DeferNorms(n), 1);
+      ASSERT_TRUE(EliminateDeadCode(n).ok());
+    }
+    const FusionChoices fusion = FindFusionChoices(n).value();
+    EXPECT_EQ(fusion.choice_points.empty(), deferred);
   }
 }
 
