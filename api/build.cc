@@ -110,6 +110,20 @@ class Builder {
   // FailedPrecondition: what keeps this processor from running the package. Other errors are those of the compiler.
   const absl::Status& processor() const { return runs_here_; }
 
+  // How much of the arithmetic of the plans' tasks has records: between 0 and 1.
+  absl::StatusOr<double> ShareWithRecords(const std::vector<ImportedPlan>& plans) {
+    double with = 0, all = 0;
+    for (const ImportedPlan& plan : plans) {
+      ASSIGN_OR_RETURN(const RecordsByWorkload records, BestRecords(plan.model.fusion));
+      for (const ::diapason::Task& task : plan.model.fusion.partition.tasks) {
+        const double flops = task.weight * task.dag.flops();
+        all += flops;
+        if (UsableRecord(records, task) != nullptr) with += flops;
+      }
+    }
+    return all > 0 ? with / all : 1;
+  }
+
   // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result. `which`
   // of several it is: " of plan 1 of 2".
   absl::StatusOr<Built> Build(const ImportedPlan& plan, const std::string& which) {
@@ -357,14 +371,37 @@ std::string HistoryOfLatencies(const BuildOptions& options) {
   return "";
 }
 
+bool DefersNorms(const std::vector<ImportedPlan>& plans) {
+  return std::any_of(plans.begin(), plans.end(), [](const ImportedPlan& plan) {
+    const std::vector<Node>& nodes = plan.model.network.nodes;
+    return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == "run_sums"; });
+  });
+}
+
+// Replaces plans whose normalizations are behind products, where the target leaves that open, by those with
+// normalizations apart if as much of these was tuned: without records, their fallback schedules are the faster ones.
+absl::Status TakeTunedForm(const BuildOptions& options, ResolvedTarget target, Builder& builder,
+                           std::vector<ImportedPlan>& plans) {
+  if (target.norms != Norms::kEither || !DefersNorms(plans)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double share, builder.ShareWithRecords(plans));
+  if (share == 1) return absl::OkStatus();
+  target.norms = Norms::kApart;
+  Hooks quiet = options.hooks;  // which has warned of the model before
+  quiet.warn = nullptr;
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> apart, LoadPlans(options.model, target, /*with_network=*/true, quiet));
+  ASSIGN_OR_RETURN(const double share_apart, builder.ShareWithRecords(apart));
+  if (share_apart >= share) plans = std::move(apart);
+  return absl::OkStatus();
+}
+
 // With records of these sources in their order, and those that come with the program last.
 absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std::unique_ptr<RecordSource>> from) {
   BuildOptions options = given;
   RETURN_IF_ERROR(MoveTypeToTarget(options.model, options.target));
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   Tell(options, "reading the model");
-  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
-                   LoadPlans(options.model, resolved.target, /*with_network=*/true, options.hooks));
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> loaded,
+                   LoadPlans(options.model, resolved, /*with_network=*/true, options.hooks));
   if (options.shipped_records) from.push_back(ShippedSource());
   RecordSources sources(std::move(from));
   const std::string latencies = HistoryOfLatencies(options);
@@ -374,6 +411,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& given, std::vector<std
          absl::StrCat("the package can be neither verified nor timed here: ", builder.processor().message()));
   else
     RETURN_IF_ERROR(builder.processor());
+  RETURN_IF_ERROR(TakeTunedForm(options, resolved, builder, loaded));
   std::vector<Built> plans;
   for (const ImportedPlan& plan : loaded) {
     const std::string which =

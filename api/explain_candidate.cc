@@ -78,7 +78,7 @@ absl::StatusOr<Schedule> Choose(const TaskSpace& spaces, const CandidateChoice& 
 
 absl::StatusOr<Explanation> ExplainCandidate(const Model& model, const CandidateChoice& choice, const Hooks& hooks) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(choice.target));
-  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, LoadPlans(model, resolved.target, /*with_network=*/false, hooks));
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, LoadPlans(model, resolved, /*with_network=*/false, hooks));
   const TuneWork work = MergePlans(NetworkName(model.source), std::move(plans), resolved.target.ToString());
   ASSIGN_OR_RETURN(const ::diapason::Task task, FindTask(work.partition.tasks, choice.task));
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces,

@@ -66,7 +66,8 @@ absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query) {
   filter.workload = query.workload;
   filter.device_model = query.device;
   if (!query.target.empty()) {
-    ASSIGN_OR_RETURN(const Target target, Target::Parse(query.target));
+    ASSIGN_OR_RETURN(Target target, Target::Parse(query.target));
+    target.norms = Norms::kEither;  // of no record
     filter.target = target.ToString();
   }
   if (!query.network.empty()) filter.network = NetworkName(query.network);

@@ -90,7 +90,7 @@ absl::StatusOr<DimChoices> DimsOf(const Model& model) {
   return limits;
 }
 
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const Target& target, bool with_network,
+absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const ResolvedTarget& target, bool with_network,
                                                     const Hooks& hooks) {
   RETURN_IF_ERROR(CheckStop(hooks, "the model was read"));
   ASSIGN_OR_RETURN(const ModelOptions options, ModelOptionsOf(model));

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "diapason/model.h"
 #include "service/import_plans.h"
+#include "service/target.h"
 
 namespace diapason::api {
 
@@ -19,8 +20,7 @@ absl::StatusOr<DimChoices> DimsOf(const Model& model);
 // Reads and optimizes the model, and finds its fusion alternatives, in processes of their own: once for each
 // combination of sizes. Whether inputs may be padded is found out as well. What the user should know goes to
 // hooks.warn.
-// For a target.
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const Target& target, bool with_network,
+absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, const ResolvedTarget& target, bool with_network,
                                                     const Hooks& hooks);
 
 // The file that processes are started from.

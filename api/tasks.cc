@@ -61,7 +61,7 @@ absl::StatusOr<TaskList> Tasks(const Model& given, const std::string& wanted, co
   std::string target = wanted;
   RETURN_IF_ERROR(MoveTypeToTarget(model, target));
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(target));
-  ASSIGN_OR_RETURN(std::vector<ImportedPlan> loaded, LoadPlans(model, resolved.target, /*with_network=*/false, hooks));
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> loaded, LoadPlans(model, resolved, /*with_network=*/false, hooks));
   TaskList list;
   list.target = resolved.target.ToString();
   for (const ImportedPlan& plan : loaded) list.plans.push_back(Describe(plan));

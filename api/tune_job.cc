@@ -31,7 +31,7 @@ Target WithoutMissing(const Target& target, const TuneJob& job) {
 absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet,
                                                       ::diapason::History& history, double tuned_seconds) {
   ImportRequest request{job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop};
-  request.fusion = PreferredFusion(fleet.target.target);
+  request.fusion = PreferredFusion(fleet.target);
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ImportPlans(std::move(request), job.spec.dims));
   MeasuringJudgeOptions options{fleet.target.facts.model, job.spec.measure.build_timeout_s, 1, job.stop};
   options.latency_network = NetworkName(job.spec.model);

@@ -39,6 +39,7 @@
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/compare.h"
 #include "scheduler/space.h"
+#include "service/target.h"
 #include "worker/process/in_place.h"
 
 namespace diapason {
@@ -167,7 +168,7 @@ absl::Status Measurer::Measure(const Program& program) {
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
   ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, arguments.options));
-  if (target.defer_norms && DeferNorms(network) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
+  if (DeferNorms(network, PreferredFusion(target).deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   ASSIGN_OR_RETURN(
       const FusionChoices fusion,
       FindFusionChoices(network, {.find_factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));

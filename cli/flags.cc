@@ -166,8 +166,9 @@ void AddTargetFlag(CLI::App* command, std::string* target, ModelFlags* model) {
           "Device to compile for: cpu, opencl or cuda, with attributes as in \"cuda -arch=sm_90\", \"cpu "
           "-num-cores=2\", \"cuda -libs=cudnn,cublas\" (libraries that compete with generated kernels) or \"cuda "
           "-caches=warm\" (candidates are timed with their operands in the caches, as a kernel by itself; flushed: "
-          "with nothing in them; default: as in a network) or \"cuda -norms=deferred\" (float16 and bfloat16: layer "
-          "normalizations behind the products that read them)")
+          "with nothing in them; default: as in a network) or \"cuda -norms=apart\" (float16 and bfloat16: layer "
+          "normalizations in kernels of their own; deferred: behind the products that read them; default: what is "
+          "likely faster)")
       ->required()
       ->type_name("TARGET");
   command->add_flag_callback(

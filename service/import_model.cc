@@ -92,7 +92,7 @@ class ModelImport {
     job.set_whole_recurrence_bytes(request_.fusion.whole_recurrence_bytes);
     job.set_one_query_apart(request_.fusion.one_query_apart);
     job.set_find_factor_bounds(request_.fusion.find_factor_bounds);
-    job.set_defer_norms(request_.fusion.defer_norms);
+    job.set_deferred_norm_rows(request_.fusion.deferred_norm_rows);
     job.mutable_least()->insert(request_.least.begin(), request_.least.end());
     job.set_memory_bytes(limits_.memory_bytes);
     job.set_stack_bytes(limits_.stack_bytes);

@@ -234,7 +234,7 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   for (const std::string& symbol : SymbolsOfResults(options, inputs))
     RETURN_IF_ERROR(CheckFreeRows(read, facts, symbol, warnings));
   ASSIGN_OR_RETURN(Network network, Optimize(std::move(imported), options, &warnings));
-  if (job.defer_norms() && DeferNorms(network) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
+  if (DeferNorms(network, job.deferred_norm_rows()) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);
   for (const std::string& warning : warnings) reply.add_warnings(warning);

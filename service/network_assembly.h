@@ -62,7 +62,7 @@ bool IsByLibrary(const TuningRecord& record);
 class AssemblyCompiler {
  public:
   AssemblyCompiler(const ResolvedTarget& target, double timeout_seconds)
-      : target_{target.target.ForKernels(), target.device, target.facts}, timeout_(timeout_seconds) {}
+      : target_{target.target.ForKernels(), target.device, target.norms, target.facts}, timeout_(timeout_seconds) {}
 
   // The kernels of each of the partition's programs: of the task's record where `in_place` (by task) is true, else, and
   // where that record cannot be built here, of the fallback schedule. The error names the task that cannot be built at

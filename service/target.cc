@@ -1,6 +1,9 @@
 #include "service/target.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -12,6 +15,10 @@
 
 namespace diapason {
 namespace {
+
+// Where norms are known to cost less behind products: on sm_90 where products wait for memory more than they multiply.
+constexpr int kArchOfDeferredNorms = 90;
+constexpr int64_t kRowsOfDeferredNorms = 512;
 
 // The facts of a processor of which so many cores are used.
 DeviceFacts OfCores(DeviceFacts facts, int cores) {
@@ -27,8 +34,8 @@ DeviceFacts OfCores(DeviceFacts facts, int cores) {
 
 ResolvedTarget ResolveWith(Target target, DeviceFacts facts) {
   ResolvedTarget resolved;
-  resolved.device = target.device;
-  target.device = 0;
+  resolved.device = std::exchange(target.device, 0);
+  resolved.norms = std::exchange(target.norms, Norms::kEither);
   if (target.kind == TargetKind::kCuda && target.arch.empty()) target.arch = facts.arch;
   if (target.kind == TargetKind::kCpu) {
     if (target.num_cores == 0) target.num_cores = facts.num_cores;
@@ -58,9 +65,18 @@ FusionPreferences PreferredFusion(const Target& target) {
   const DeviceFacts facts = DefaultFacts(target);
   const bool half_products = CudaArchNumber(facts.arch) >= TensorIntrinsicOf(TensorMode::kHalf).first_arch;
   preferences.find_factor_bounds = half_products && !target.strict_fp32;
-  preferences.defer_norms = half_products && target.defer_norms;
+  if (half_products && target.norms == Norms::kDeferred)
+    preferences.deferred_norm_rows = std::numeric_limits<int64_t>::max();
+  if (CudaArchNumber(facts.arch) == kArchOfDeferredNorms && target.norms == Norms::kEither)
+    preferences.deferred_norm_rows = kRowsOfDeferredNorms;
   if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
   return preferences;
+}
+
+FusionPreferences PreferredFusion(const ResolvedTarget& target) {
+  Target with_norms = target.target;
+  with_norms.norms = target.norms;
+  return PreferredFusion(with_norms);
 }
 
 absl::Status CheckTargetRunsHere(const Target& target) { return CheckRunsHere(target); }

@@ -16,9 +16,11 @@ namespace diapason {
 
 struct ResolvedTarget {
   // As given, with what it left open filled in (cuda: -arch, cpu: -num-cores), so that "cuda" and "cuda -arch=sm_90"
-  // find each other's records on the same machine. -device is left out: it tells where, not what.
+  // find each other's records on the same machine. -device is left out: it tells where, not what; so is -norms, which
+  // tells what tasks a network has, not what they are.
   Target target;
-  int device = 0;  // what -device said
+  int device = 0;                // what -device said
+  Norms norms = Norms::kEither;  // what -norms said
   DeviceFacts facts;
 };
 
@@ -31,8 +33,10 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
 // How networks are fused by default: recurrences in one kernel where a cluster of blocks keeps their weights on chip,
-// attentions of one query in two on GPUs, with bounds of factors where float32 products may be made of float16 ones.
+// attentions of one query in two on GPUs, with bounds of factors where float32 products may be made of float16 ones,
+// with normalizations behind products where the target says so, or says nothing and few rows are normalized on sm_90.
 FusionPreferences PreferredFusion(const Target& target);
+FusionPreferences PreferredFusion(const ResolvedTarget& target);
 
 // Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names
 // the features or the architecture that is missing; other errors are those of the compiler: it is not installed, or

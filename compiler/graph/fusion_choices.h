@@ -57,8 +57,8 @@ struct FusionPreferences {
   bool one_query_apart = false;
   // Tasks of products have the ranges of their factors, so that their rewrites may rely on them (factor_bounds.h).
   bool find_factor_bounds = false;
-  // Whoever reads the network defers its normalizations first (DeferNorms).
-  bool defer_norms = false;
+  // Whoever reads the network first defers its normalizations of up to so many rows (DeferNorms).
+  int64_t deferred_norm_rows = 0;
 };
 inline constexpr int64_t kOneQueryKeys = 256;
 

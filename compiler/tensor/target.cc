@@ -184,11 +184,14 @@ class TargetParser {
   }
 
   absl::Status ReadNorms(const std::string& value) {
-    if (value != "deferred")
-      return Invalid(text_,
-                     absl::StrCat("the attribute '-norms' is '", value, "': write -norms=deferred, or leave it out"));
-    target_.defer_norms = true;
-    return absl::OkStatus();
+    for (const Norms norms : {Norms::kDeferred, Norms::kApart}) {
+      if (value != NameOf(norms)) continue;
+      target_.norms = norms;
+      return absl::OkStatus();
+    }
+    return Invalid(text_,
+                   absl::StrCat("the attribute '-norms' is '", value, "': ", DidYouMean(value, {"deferred", "apart"}),
+                                "use deferred or apart, or leave it out"));
   }
 
   absl::Status ReadCaches(const std::string& value) {
@@ -235,10 +238,19 @@ const char* NameOf(Caches caches) {
   return "?";
 }
 
+const char* NameOf(Norms norms) {
+  switch (norms) {
+    case Norms::kEither: return "either";
+    case Norms::kDeferred: return "deferred";
+    case Norms::kApart: return "apart";
+  }
+  return "?";
+}
+
 Target Target::ForKernels() const {
   Target target = *this;
   target.caches = Caches::kNetwork;
-  target.defer_norms = false;
+  target.norms = Norms::kEither;
   return target;
 }
 
@@ -254,7 +266,7 @@ std::string Target::ToString() const {
   if (std::isinf(tf32)) absl::StrAppend(&out, " -tf32");
   if (device != 0) absl::StrAppend(&out, " -device=", device);
   if (caches != Caches::kNetwork) absl::StrAppend(&out, " -caches=", NameOf(caches));
-  if (defer_norms) absl::StrAppend(&out, " -norms=deferred");
+  if (norms != Norms::kEither) absl::StrAppend(&out, " -norms=", NameOf(norms));
   return out;
 }
 

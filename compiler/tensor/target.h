@@ -22,6 +22,17 @@ enum class Caches : uint8_t {
 
 const char* NameOf(Caches caches);  // "network", "warm", "flushed"
 
+// Where the normalizations of narrow floats are computed: behind the products that read them (DeferNorms), or in
+// kernels of their own. The network then has other tasks; programs do not depend on it.
+enum class Norms : uint8_t {
+  // Deferred where that is faster, as far as is known. A build takes the form of which more has been tuned.
+  kEither = 0,
+  kDeferred = 1,
+  kApart = 2,
+};
+
+const char* NameOf(Norms norms);  // "either", "deferred", "apart"
+
 // "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "cuda -tf32", "cuda -tf32=1e-3", "cuda -caches=warm",
 // "cuda -norms=deferred", "opencl", "cpu -mcpu=native -num-cores=2",
 // "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
@@ -41,9 +52,7 @@ struct Target {
   // -caches=warm, -caches=flushed: what candidates are timed with. Kernels compute the same whatever it is; part of the
   // target since times of different kinds are not comparable, and so neither are records.
   Caches caches = Caches::kNetwork;
-  // cuda, -norms=deferred: normalizations of narrow floats are computed behind the products that read them
-  // (DeferNorms). The network then has other tasks; programs do not depend on it.
-  bool defer_norms = false;
+  Norms norms = Norms::kEither;  // cuda: -norms=deferred, -norms=apart
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
   // For processors of another architecture than this machine's: kernels can be compiled here, but not run.

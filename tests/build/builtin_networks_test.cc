@@ -91,7 +91,7 @@ TEST_F(BuiltinPackages, NormalizationsBehindProductsAreRight) {
                      {"intermediate", "128"}, {"seq", "33"},    {"vocab", "31"}};
     const Network before = LoadOptimized("bert-base", options).value();
     Network network = before;
-    ASSERT_EQ(DeferNorms(network), 3) << "all but the first, of embeddings, and the last";
+    ASSERT_EQ(DeferNorms(network, 1024), 3) << "all but the first, of embeddings, and the last";
     ASSERT_TRUE(EliminateDeadCode(network).ok());
     BuildByDefault(network, TestTarget(kind));
     ASSERT_FALSE(HasFatalFailure());

@@ -164,7 +164,7 @@ TEST(FusionChoices, AResidualWhoseRowsAreSummedStaysInItsProduct) {
     Network n = b.Out({b.Op("matmul", {norm, b.Const({128, 64})})});
     ASSERT_TRUE(ConvertToNarrow(n, DType::kFloat16).ok());
     if (deferred) {
-      ASSERT_EQ(DeferNorms(n), 1);
+      ASSERT_EQ(DeferNorms(n, 40), 1);
       ASSERT_TRUE(EliminateDeadCode(n).ok());
     }
     const FusionChoices fusion = FindFusionChoices(n).value();

@@ -65,7 +65,7 @@ TEST(ImportModel, NormsAreDeferredOnRequest) {
                    {"intermediate", "128"}, {"seq", "33"},    {"vocab", "31"}};
   for (const bool defer : {false, true}) {
     ImportRequest request{"bert-base", options, {}, /*with_network=*/true, nullptr};
-    request.fusion.defer_norms = defer;
+    request.fusion.deferred_norm_rows = defer ? 33 : 32;
     const auto imported = ImportModel(request);
     ASSERT_TRUE(imported.ok()) << imported.status();
     int with_sums = 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "compiler/tensor/device_facts.h"
@@ -22,12 +24,31 @@ TEST(PreferredFusionTest, BoundsOfFactorsWhereTheyAreUsed) {
   EXPECT_FALSE(bounds("cpu"));
 }
 
-TEST(PreferredFusionTest, NormsAreDeferredWhereTheTargetSaysSo) {
-  const auto defers = [](const char* target) { return PreferredFusion(Target::Parse(target).value()).defer_norms; };
-  EXPECT_TRUE(defers("cuda -arch=sm_90 -norms=deferred"));
-  EXPECT_TRUE(defers("cuda -arch=sm_80 -norms=deferred -strict-fp32"));
-  EXPECT_FALSE(defers("cuda -arch=sm_90"));
-  EXPECT_FALSE(defers("cuda -arch=sm_75 -norms=deferred"));
+TEST(PreferredFusionTest, NormsOfFewRowsAreDeferredOrWhatTheTargetSays) {
+  for (const bool resolved : {false, true}) {
+    const auto rows = [resolved](const char* text) {
+      const Target target = Target::Parse(text).value();
+      return (resolved ? PreferredFusion(ResolveWith(target, DefaultFacts(target))) : PreferredFusion(target))
+          .deferred_norm_rows;
+    };
+    constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+    EXPECT_EQ(rows("cuda -arch=sm_90"), 512);
+    EXPECT_EQ(rows("cuda -arch=sm_90 -norms=deferred"), kAll);
+    EXPECT_EQ(rows("cuda -arch=sm_90 -norms=apart"), 0);
+    EXPECT_EQ(rows("cuda -arch=sm_80"), 0);
+    EXPECT_EQ(rows("cuda -arch=sm_80 -norms=deferred -strict-fp32"), kAll);
+    EXPECT_EQ(rows("cuda -arch=sm_75 -norms=deferred"), 0);
+    EXPECT_EQ(rows("opencl"), 0);
+    EXPECT_EQ(rows("cpu"), 0);
+  }
+}
+
+// Tasks are the same wherever the network has them, and so are their records.
+TEST(ResolvedTargetTest, WhereNormsAreIsNoPartOfWhatRecordsAreKeptUnder) {
+  const Target target = Target::Parse("cuda -arch=sm_90 -norms=apart").value();
+  const ResolvedTarget resolved = ResolveWith(target, DefaultFacts(target));
+  EXPECT_EQ(resolved.target.ToString(), "cuda -arch=sm_90");
+  EXPECT_EQ(resolved.norms, Norms::kApart);
 }
 
 // A worker's device has all its cores; a job for some of them is scheduled for these, as on the worker's own host.

@@ -27,6 +27,7 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cuda -tf32=2.5e-7", "cuda -tf32=2.5e-07"},
       {"opencl -device=0", "opencl"},
       {"cuda -norms=deferred -caches=warm -arch=sm_90", "cuda -arch=sm_90 -caches=warm -norms=deferred"},
+      {"cuda -norms=apart", "cuda -norms=apart"},
       {"cuda -caches=warm -arch=sm_90 -device=1", "cuda -arch=sm_90 -device=1 -caches=warm"},
       {"cpu -caches=network -num-cores=2", "cpu -num-cores=2"},
       {"opencl -caches=flushed", "opencl -caches=flushed"},
@@ -78,7 +79,7 @@ TEST(Target, RefusesWithTheWayOut) {
        "target \"cuda -caches=warn\": the attribute '-caches' is 'warn': did you mean 'warm'? use warm, flushed or "
        "network, the default"},
       {"cuda -norms=late",
-       "target \"cuda -norms=late\": the attribute '-norms' is 'late': write -norms=deferred, or leave it out"},
+       "target \"cuda -norms=late\": the attribute '-norms' is 'late': use deferred or apart, or leave it out"},
       {"cpu -norms=deferred",
        "target \"cpu -norms=deferred\": unknown attribute '-norms': cpu takes -mcpu=native, -num-cores=2, "
        "-mtriple=aarch64-linux-gnu and -caches=warm"},

@@ -24,8 +24,8 @@ constexpr int64_t kRun = 64, kMostRuns = 32, kFewestRows = 32;
 
 class NormDeferrer {
  public:
-  explicit NormDeferrer(Network& network)
-      : network_(network), consumers_(network.Consumers()), producers_(network.Producers()) {}
+  NormDeferrer(Network& network, int64_t most_rows)
+      : network_(network), most_rows_(most_rows), consumers_(network.Consumers()), producers_(network.Producers()) {}
 
   int Run() {
     int deferred = 0;
@@ -78,7 +78,8 @@ class NormDeferrer {
     const auto rank = static_cast<int64_t>(x.shape.size()), axis = node.attributes.Int("axis", -1);
     if (!IsNarrowFloat(x.dtype) || rank < 2 || (axis < 0 ? axis + rank : axis) != rank - 1) return std::nullopt;
     const int64_t width = x.shape.back();
-    if (width % kRun != 0 || width / kRun > kMostRuns || x.elements() / width < kFewestRows) return std::nullopt;
+    if (width % kRun != 0 || width / kRun > kMostRuns) return std::nullopt;
+    if (const int64_t rows = x.elements() / width; rows < kFewestRows || rows > most_rows_) return std::nullopt;
     if (!IsOfProduct(node.inputs[0])) return std::nullopt;
     Norm norm{
         node.inputs[0], node.output, nullptr, nullptr, node.op == "layer_norm", node.attributes.Float("epsilon", 1e-5),
@@ -241,6 +242,7 @@ class NormDeferrer {
   }
 
   Network& network_;
+  const int64_t most_rows_;
   const std::vector<std::vector<int>> consumers_;
   const std::vector<int> producers_;
   std::map<size_t, std::vector<Node>> before_, instead_, behind_;  // by node
@@ -248,6 +250,6 @@ class NormDeferrer {
 
 }  // namespace
 
-int DeferNorms(Network& network) { return NormDeferrer(network).Run(); }
+int DeferNorms(Network& network, int64_t most_rows) { return NormDeferrer(network, most_rows).Run(); }
 
 }  // namespace diapason
