@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/lower/leaves.h"
+#include "compiler/lower/registers_ahead.h"
 
 namespace diapason {
 namespace {
@@ -137,37 +138,34 @@ class EarlyOperands {
     if (outer != nullptr && inner != nullptr && inner->extent != outer->extent) return value;
     for (const Known& known : known_)
       if (known.loops == around.loops && Equal(known.value, early)) return known.own;
-    BufferDecl decl;
-    decl.elements = 1;
-    Expr place = IntImm(0);
-    VarMap renamed;
-    if (threads != nullptr) renamed[threads->var.get()] = outer ? outer->var : MakeVar(threads->var->name);
+    VarMap there_threads;
+    ValueAhead ahead{.name = "early"};
+    const auto add_threads = [&](const StmtNode* loop) {
+      if (outer != nullptr)
+        there_threads[loop->var.get()] = outer->var;
+      else
+        ahead.filled.push_back(loop);
+    };
+    if (threads != nullptr) add_threads(threads);
     for (const StmtNode* loop : around.loops) {
-      const bool over_threads = IsOverThreads(loop);
-      renamed[loop->var.get()] = over_threads && outer ? outer->var : MakeVar(loop->var->name);
-      if (over_threads) continue;
-      decl.elements *= loop->extent;
-      place = Add(Mul(place, IntImm(loop->extent)), loop->var);
+      if (IsOverThreads(loop)) {
+        add_threads(loop);
+        continue;
+      }
+      ahead.filled.push_back(loop);
+      ahead.elements.push_back(loop);
     }
-    const int64_t registers = (decl.elements * BytesOf(value->dtype) + 3) / 4;
+    ahead.value = Substitute(early, there_threads);
+    int next = next_buffer_;
+    const LoadedAhead made = LoadAhead(ahead, &next);
+    const int64_t registers = (made.decl.elements * BytesOf(value->dtype) + 3) / 4;
     if (registers > left_) return value;
     left_ -= registers;
-    decl.id = next_buffer_++;
-    decl.name = "early" + std::to_string(decl.id);
-    decl.dtype = value->dtype;
-    decl.scope = Scope::kLocal;
-    Stmt stmt = MakeStore(decl.id, Substitute(place, renamed), Substitute(early, renamed));
-    for (size_t l = around.loops.size(); l-- > 0;) {
-      const StmtNode& loop = *around.loops[l];
-      if (outer != nullptr && IsOverThreads(&loop)) continue;
-      stmt = MakeFor(loop.for_kind, renamed[loop.var.get()], loop.extent, stmt);
-    }
-    if (threads != nullptr && outer == nullptr)
-      stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
-    (constant ? constants_ : loads_).push_back(stmt);
-    decls_.push_back(decl);
-    known_.push_back({around.loops, early, Load(decl.id, value->dtype, {place})});
-    return known_.back().own;
+    next_buffer_ = next;
+    (constant ? constants_ : loads_).push_back(made.fill);
+    decls_.push_back(made.decl);
+    known_.push_back({around.loops, early, made.own});
+    return made.own;
   }
 
   // What is loaded ahead already, and the registers that have it.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/lower/leaves.h"
+#include "compiler/lower/registers_ahead.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {
@@ -277,43 +278,25 @@ class EarlyLoads {
     const Expr found = Load(load->buffer, load->dtype, {index});
     for (const auto& [global, own] : region.known)
       if (Equal(global, found)) return own;
-    VarMap renamed;
-    if (threads != nullptr) renamed[threads->var.get()] = MakeVar(threads->var->name);
     Loops used;
-    for (const StmtNode* loop : loops) {
-      if (!UsesVar(index, loop->var.get())) continue;
-      used.push_back(loop);
-      renamed[loop->var.get()] = MakeVar(loop->var->name);
-    }
-    BufferDecl own;
-    own.elements = 1;
-    Expr place = IntImm(0);
-    for (const StmtNode* loop : used) {
-      own.elements *= loop->extent;
-      place = Add(Mul(place, IntImm(loop->extent)), loop->var);
-    }
-    const int64_t registers = own.elements * std::max(1, BytesOf(load->dtype) / 4);
-    if (registers > most_) return load;
-    most_ -= registers;
+    for (const StmtNode* loop : loops)
+      if (UsesVar(index, loop->var.get())) used.push_back(loop);
     const bool pairs =
         !used.empty() && used.back()->extent == 2 && ToAffine(index).CoefficientOf(used.back()->var.get()) == 1;
-    own.id = next_buffer_++;
-    own.name = param.name + "_ahead" + std::to_string(own.id);
-    own.dtype = load->dtype;
-    own.scope = Scope::kLocal;
-    own.packed = pairs && IsNarrowFloat(load->dtype);
-    Stmt stmt =
-        MakeStore(own.id, Substitute(place, renamed), Load(load->buffer, load->dtype, {Substitute(index, renamed)}));
-    for (size_t l = used.size(); l-- > 0;) {
-      const bool vector = pairs && l + 1 == used.size();
-      stmt =
-          MakeFor(vector ? ForKind::kVectorize : ForKind::kUnroll, renamed[used[l]->var.get()], used[l]->extent, stmt);
-    }
-    if (threads != nullptr) stmt = MakeFor(ForKind::kThreadX, renamed[threads->var.get()], threads->extent, stmt);
-    (param.constant ? region.constants : region.loads).push_back(stmt);
-    region.decls.push_back(own);
-    region.known.emplace_back(found, Load(own.id, load->dtype, {place}));
-    return region.known.back().second;
+    ValueAhead value{.name = param.name + "_ahead", .value = found, .filled = used, .elements = used};
+    if (!used.empty()) value.innermost = pairs ? ForKind::kVectorize : ForKind::kUnroll;
+    if (threads != nullptr) value.filled.insert(value.filled.begin(), threads);
+    int next = next_buffer_;
+    LoadedAhead made = LoadAhead(value, &next);
+    const int64_t registers = RegistersOf(made.decl);
+    if (registers > most_) return load;
+    most_ -= registers;
+    next_buffer_ = next;
+    made.decl.packed = pairs && IsNarrowFloat(load->dtype);
+    (param.constant ? region.constants : region.loads).push_back(made.fill);
+    region.decls.push_back(made.decl);
+    region.known.emplace_back(found, made.own);
+    return made.own;
   }
 
   int& next_buffer_;

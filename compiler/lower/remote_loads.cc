@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/lower/leaves.h"
+#include "compiler/lower/registers_ahead.h"
 
 namespace diapason {
 namespace {
@@ -20,11 +21,6 @@ constexpr int64_t kMostOfParts = 128;
 constexpr int64_t kMostInFront = 64;
 constexpr int64_t kRegisterFile = 65536, kMostUsed = 240;  // of a multiprocessor and of a thread
 constexpr int64_t kRegistersOfRest = 64;                   // of a thread, for all but its buffers
-
-int64_t RegistersOf(const BufferDecl& decl) {
-  return decl.packed ? (decl.elements * BytesOf(decl.dtype) + 3) / 4
-                     : decl.elements * std::max(1, BytesOf(decl.dtype) / 4);
-}
 
 bool MultipliesTiles(const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; }
 
@@ -71,13 +67,11 @@ class RemoteLoads {
     Expr condition{};
   };
 
-  // A load, and what is read in its place: registers, which `fill` loads.
   struct Known {
     std::vector<const StmtNode*> loops;
-    Expr load, own;
-    Stmt fill;
-    BufferDecl decl;
-    const BufferDecl* in_front = nullptr;  // the parameter, where that happens in front of the products
+    Expr load;
+    LoadedAhead registers;
+    const BufferDecl* in_front = nullptr;  // the parameter, where they are filled in front of the products
   };
 
   Stmt OfLeaf(size_t number, const Stmt& leaf) {
@@ -89,7 +83,7 @@ class RemoteLoads {
     const int64_t left = left_in_front_;
     const Stmt mapped = InLoops(leaf, {});
     int64_t registers = 0;
-    for (const Known& known : known_) registers += RegistersOf(known.decl);
+    for (const Known& known : known_) registers += RegistersOf(known.registers.decl);
     if (registers > kMostOfParts) {
       next_buffer_ = first_buffer;
       left_in_front_ = left;
@@ -97,11 +91,11 @@ class RemoteLoads {
     }
     std::vector<Stmt> all;
     for (const Known& known : known_) {
-      decls_.push_back(known.decl);
+      decls_.push_back(known.registers.decl);
       (known.in_front == nullptr  ? all
        : known.in_front->constant ? constants_in_front_
                                   : inputs_in_front_)
-          .push_back(known.fill);
+          .push_back(known.registers.fill);
     }
     all.push_back(mapped);
     return MakeSeq(std::move(all));
@@ -152,60 +146,45 @@ class RemoteLoads {
 
   Expr Ahead(const Around& around, const Expr& load) {
     for (const Known& known : known_)
-      if (known.loops == around.loops && Equal(known.load, load)) return known.own;
+      if (known.loops == around.loops && Equal(known.load, load)) return known.registers.own;
     const auto uses = [](const Expr& e, const StmtNode* loop) { return e && UsesVar(e, loop->var.get()); };
-    Known known{around.loops, load, nullptr, nullptr, {}};
-    BufferDecl& own = known.decl;
-    own.elements = 1;
-    Expr place = IntImm(0);
-    VarMap renamed;
-    std::vector<const StmtNode*> filled;
+    ValueAhead ahead{.name = "ahead", .value = load, .condition = around.condition};
     for (const StmtNode* loop : around.loops) {
       const bool of_load =
           std::any_of(load->args.begin(), load->args.end(), [&](const Expr& e) { return uses(e, loop); });
-      if (!of_load && !uses(around.condition, loop)) continue;
-      filled.push_back(loop);
-      renamed[loop->var.get()] = MakeVar(loop->var->name);
-      if (!of_load) continue;
-      own.elements *= loop->extent;
-      place = Add(Mul(place, IntImm(loop->extent)), loop->var);
+      if (of_load || uses(around.condition, loop)) ahead.filled.push_back(loop);
+      if (of_load) ahead.elements.push_back(loop);
     }
-    own.dtype = load->dtype;
-    own.scope = Scope::kLocal;
-    InFront front = FrontOf(load, around.condition);
-    if (front.param != nullptr) {
-      own.packed = IsNarrowFloat(own.dtype) && !filled.empty() && filled.back()->for_kind == ForKind::kVectorize;
-      if (RegistersOf(own) > left_in_front_) {
-        own.packed = false;
-        front = {};
+    int next = next_buffer_;
+    if (const InFront front = FrontOf(load, around.condition); front.param != nullptr) {
+      ValueAhead in_front = ahead;
+      in_front.value = front.load;
+      in_front.condition = front.condition;
+      in_front.packed =
+          IsNarrowFloat(load->dtype) && !ahead.filled.empty() && ahead.filled.back()->for_kind == ForKind::kVectorize;
+      if (front.threads != nullptr) in_front.filled.insert(in_front.filled.begin(), front.threads);
+      LoadedAhead made = LoadAhead(in_front, &next);
+      if (const int64_t registers = RegistersOf(made.decl); registers <= left_in_front_) {
+        left_in_front_ -= registers;
+        return Keep({around.loops, load, std::move(made), front.param});
       }
     }
-    if (front.param == nullptr && !several_) return load;
-    own.id = next_buffer_++;
-    own.name = "ahead" + std::to_string(own.id);
-    const bool moves = front.param != nullptr;
-    Stmt fill = MakeStore(own.id, Substitute(place, renamed), Substitute(moves ? front.load : load, renamed));
-    if (const Expr& condition = moves ? front.condition : around.condition)
-      fill = MakeIf(Substitute(condition, renamed), fill);
-    for (size_t l = filled.size(); l-- > 0;)
-      fill = MakeFor(filled[l]->for_kind, renamed[filled[l]->var.get()], filled[l]->extent, fill);
-    if (moves) {
-      left_in_front_ -= RegistersOf(own);
-      known.in_front = front.param;
-      if (front.threads != nullptr) fill = MakeFor(ForKind::kThreadX, front.threads, front.threads_extent, fill);
-    }
-    known.own = Load(own.id, load->dtype, {place});
-    known.fill = fill;
-    known_.push_back(known);
-    return known.own;
+    if (!several_) return load;
+    next = next_buffer_;
+    return Keep({around.loops, load, LoadAhead(ahead, &next)});
+  }
+
+  Expr Keep(Known known) {
+    ++next_buffer_;
+    known_.push_back(std::move(known));
+    return known_.back().registers.own;
   }
 
   // A load of a parameter in front of the products, and the condition under which it happens.
   struct InFront {
     const BufferDecl* param = nullptr;  // null: it stays where it is
     Expr load{}, condition{};
-    Expr threads{};  // the variable of a loop over threads of its own; null: it needs none
-    int64_t threads_extent = 0;
+    const StmtNode* threads = nullptr;  // the loop over threads that it needs around it; null: none
   };
 
   InFront FrontOf(const Expr& load, const Expr& condition) const {
@@ -221,18 +200,16 @@ class RemoteLoads {
       if (threads != nullptr && others != nullptr && threads != others) return {};
       if (threads == nullptr) threads = others;
     }
-    InFront front{param->second, Load(load->buffer, load->dtype, {index}), when};
-    if (threads == nullptr) return front;
+    InFront front{param->second, Load(load->buffer, load->dtype, {index}), when, threads};
     const auto outer = std::find_if(there.around.begin(), there.around.end(), [](const StmtNode* s) {
       return s->kind == StmtKind::kFor && s->for_kind == ForKind::kThreadX;
     });
-    if (outer != there.around.end() && (*outer)->extent != threads->extent) return {};
-    const Expr variable = outer != there.around.end() ? (*outer)->var : MakeVar(threads->var->name);
-    front.load = Substitute(front.load, {{threads->var.get(), variable}});
-    if (when) front.condition = Substitute(when, {{threads->var.get(), variable}});
-    if (outer != there.around.end()) return front;
-    front.threads = variable;
-    front.threads_extent = threads->extent;
+    if (threads == nullptr || outer == there.around.end()) return front;
+    if ((*outer)->extent != threads->extent) return {};
+    const VarMap there_threads = {{threads->var.get(), (*outer)->var}};
+    front.load = Substitute(front.load, there_threads);
+    if (when) front.condition = Substitute(when, there_threads);
+    front.threads = nullptr;
     return front;
   }
 
