@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/run_sums.h"
 
 namespace diapason::testing {
 
@@ -753,6 +754,53 @@ inline std::vector<NamedDag> LargerProducts() {
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
   };
+}
+
+// The element of a stage in float32.
+inline Expr WideAt(const DagBuilder& b, int id, std::vector<Expr> at) {
+  return Cast(DType::kFloat32, b.At(id, std::move(at)));
+}
+
+inline int AddProductOfHalves(DagBuilder& b, int64_t m, int64_t n, int64_t k) {
+  const int x = b.Placeholder("x", {1, m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  return b.Reduce("matmul", {1, m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(WideAt(b, x, {i[0], i[1], r[0]}), WideAt(b, w, {r[0], i[2]}));
+  });
+}
+
+// In float16.
+inline int AddRounded(DagBuilder& b, int id) {
+  return b.Compute("cast", b.stage(id).shape(), [&](auto& i) { return Cast(DType::kFloat16, b.At(id, i)); });
+}
+
+constexpr int64_t kRunOfSums = 64;
+
+// A product with a residual, and the sums of its rows' runs.
+inline ComputeDag ProductWithSums(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const int product = AddProductOfHalves(b, m, n, k), residual = b.Placeholder("residual", {1, m, n}, DType::kFloat16);
+  const int sum = b.Compute("add", {1, m, n}, [&](auto& i) { return Add(b.At(product, i), WideAt(b, residual, i)); });
+  const int result = AddRounded(b, sum);
+  return b.Build({result, AddRunSums(b, result, kRunOfSums)}).value();
+}
+
+// A product whose rows are divided by a deviation that follows from sums of runs.
+inline ComputeDag ProductBySums(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const int product = AddProductOfHalves(b, m, n, k);
+  const int totals = AddRowTotals(b, b.Placeholder("sums", {k / kRunOfSums, 1, m, 2}));
+  const int deviation = b.Compute("deviation", {1, m, 1}, [&](auto& i) {
+    const Expr mean = b.At(totals, {i[0], i[1], IntImm(0)}), squares = b.At(totals, {i[0], i[1], IntImm(1)});
+    return Call("rsqrt", {Add(Max(Sub(squares, Mul(mean, mean)), FloatImm(0)), FloatImm(0.5))});
+  });
+  const int scaled = b.Compute("scaled", {1, m, n}, [&](auto& i) {
+    return Mul(b.At(product, i), b.At(deviation, {i[0], i[1], IntImm(0)}));
+  });
+  return b.Build({AddRounded(b, scaled)}).value();
+}
+
+inline std::vector<NamedDag> SumsOfRuns() {
+  return {{"with_sums", ProductWithSums(72, 128, 128)}, {"by_sums", ProductBySums(72, 128, 128)}};
 }
 
 // Products of factors whose bounds are known, of lengths that float16 products divide and others.

@@ -166,6 +166,14 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsOverAClusterComputeTheDag) {
   RunSketches(testing::LargerProducts(), "cluster_wgmma");
 }
 
+// The sums are of the kernel that stores the rows where it can make them, and their totals of the block that reads
+// them.
+TEST_P(ExecuteTest, CandidatesWithSumsOfRunsComputeTheDag) {
+  if (target_.is_gpu()) facts_.num_cores = 8;
+  const bool groups = GetParam() == "opencl" || facts_.arch == "sm_90";
+  RunSketches(testing::SumsOfRuns(), groups ? "wgmma" : "");
+}
+
 // Every block of a cluster has shared memory at addresses of its own, which are part of what wgmma is told of columns
 // that are not swizzled.
 TEST_P(ExecuteTest, EveryBlockOfAClusterReadsItsOwnColumns) {

@@ -23,48 +23,8 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kRun = 64;
-
-// The element of a stage in float32.
-Expr WideAt(const DagBuilder& b, int id, std::vector<Expr> at) {
-  return Cast(DType::kFloat32, b.At(id, std::move(at)));
-}
-
-int AddProduct(DagBuilder& b, int64_t m, int64_t n, int64_t k) {
-  const int x = b.Placeholder("x", {1, m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
-  return b.Reduce("matmul", {1, m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
-    return Mul(WideAt(b, x, {i[0], i[1], r[0]}), WideAt(b, w, {r[0], i[2]}));
-  });
-}
-
-// In float16.
-int AddRounded(DagBuilder& b, int id) {
-  return b.Compute("cast", b.stage(id).shape(), [&](auto& i) { return Cast(DType::kFloat16, b.At(id, i)); });
-}
-
-// A product with a residual, and the sums of its rows' runs.
-ComputeDag ProductWithSums(int64_t m, int64_t n, int64_t k) {
-  DagBuilder b;
-  const int product = AddProduct(b, m, n, k), residual = b.Placeholder("residual", {1, m, n}, DType::kFloat16);
-  const int sum = b.Compute("add", {1, m, n}, [&](auto& i) { return Add(b.At(product, i), WideAt(b, residual, i)); });
-  const int result = AddRounded(b, sum);
-  return b.Build({result, AddRunSums(b, result, kRun)}).value();
-}
-
-// A product whose rows are divided by a deviation that follows from sums of runs.
-ComputeDag ProductBySums(int64_t m, int64_t n, int64_t k) {
-  DagBuilder b;
-  const int product = AddProduct(b, m, n, k);
-  const int totals = AddRowTotals(b, b.Placeholder("sums", {k / kRun, 1, m, 2}));
-  const int deviation = b.Compute("deviation", {1, m, 1}, [&](auto& i) {
-    const Expr mean = b.At(totals, {i[0], i[1], IntImm(0)}), squares = b.At(totals, {i[0], i[1], IntImm(1)});
-    return Call("rsqrt", {Add(Max(Sub(squares, Mul(mean, mean)), FloatImm(0)), FloatImm(0.5))});
-  });
-  const int scaled = b.Compute("scaled", {1, m, n}, [&](auto& i) {
-    return Mul(b.At(product, i), b.At(deviation, {i[0], i[1], IntImm(0)}));
-  });
-  return b.Build({AddRounded(b, scaled)}).value();
-}
+using testing::ProductBySums;
+using testing::ProductWithSums;
 
 // All results, as the nests compute them.
 void ExpectAllResults(const ComputeDag& dag, const LoweredProgram& lowered, const testing::Reference& expected) {
