@@ -25,6 +25,9 @@ absl::Status Canonicalize(Network& network);
 // Makes nodes with equal operators, attributes and inputs one, so that it does not matter whether an exporter writes
 // what several layers need once or for each of them.
 absl::Status MergeEqual(Network& network);
+// Arithmetic that divides rows by the root of the mean of their squares, less their mean or not, becomes layer_norm and
+// rms_norm along the last axis (recognize_norms.cc). What computed means and roots is left for EliminateDeadCode.
+void RecognizeNorms(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
 absl::Status FoldBatchNorm(Network& network);

@@ -54,7 +54,9 @@ class NormDeferrer {
 
  private:
   struct Norm {
-    int x, result;  // tensors: what is normalized, and the result with scale and shift
+    // Tensors: what is normalized, the same in the shape in which a kernel makes it, and the result with scale and
+    // shift.
+    int x, made, result;
     const Array *scale = nullptr, *shift = nullptr;
     bool centred = true;
     double epsilon = 0;
@@ -80,10 +82,16 @@ class NormDeferrer {
     const int64_t width = x.shape.back();
     if (width % kRun != 0 || width / kRun > kMostRuns) return std::nullopt;
     if (const int64_t rows = x.elements() / width; rows < kFewestRows || rows > most_rows_) return std::nullopt;
-    if (!IsOfProduct(node.inputs[0])) return std::nullopt;
-    Norm norm{
-        node.inputs[0], node.output, nullptr, nullptr, node.op == "layer_norm", node.attributes.Float("epsilon", 1e-5),
-        node.name};
+    const int made = BehindViews(node.inputs[0]);
+    if (!IsOfProduct(made)) return std::nullopt;
+    Norm norm{node.inputs[0],
+              made,
+              node.output,
+              nullptr,
+              nullptr,
+              node.op == "layer_norm",
+              node.attributes.Float("epsilon", 1e-5),
+              node.name};
     if (const int reader = OnlyReader(network_, consumers_, norm.result); reader >= 0)
       Take("mul", reader, width, norm, &norm.scale);
     if (const int reader = OnlyReader(network_, consumers_, norm.result); reader >= 0)
@@ -105,10 +113,22 @@ class NormDeferrer {
     norm.result = node.output;
   }
 
+  // The tensor of which this one is a view that leaves rows whole.
+  int BehindViews(int tensor) const {
+    for (int n = producers_[tensor]; n >= 0 && network_.nodes[n].op == "reshape"; n = producers_[tensor]) {
+      const int viewed = network_.nodes[n].inputs[0];
+      const TensorType &view = type(tensor), &of = type(viewed);
+      if (of.dtype != view.dtype || of.shape.size() < 2 || of.shape.back() != view.shape.back()) break;
+      tensor = viewed;
+    }
+    return tensor;
+  }
+
   // Whether a kernel of a product makes the tensor: sums, biases and activations behind it.
   bool IsOfProduct(int tensor) const {
     constexpr int kMostSteps = 6;
     for (int step = 0; step < kMostSteps; ++step) {
+      tensor = BehindViews(tensor);
       const int from = producers_[tensor];
       if (from < 0) return false;
       const Node& node = network_.nodes[from];
@@ -130,10 +150,19 @@ class NormDeferrer {
 
   bool IsProduct(int reader, const Norm& norm) const {
     const Node& node = network_.nodes[reader];
-    if (node.op != "matmul" || node.inputs[0] != norm.result) return false;
+    if ((node.op != "matmul" && node.op != "gemm") || node.inputs[0] != norm.result) return false;
+    if (node.op == "gemm" && !IsPlain(node)) return false;
     const Tensor& weight = network_.tensors[node.inputs[1]];
     return weight.constant() && weight.type.shape.size() == 2 && weight.type.dtype == type(norm.x).dtype &&
            type(node.output).dtype == type(norm.x).dtype && weight.type.shape[1] > 1;
+  }
+
+  // Whether a gemm is a product and perhaps a constant of each column.
+  bool IsPlain(const Node& gemm) const {
+    const Attributes& a = gemm.attributes;
+    const bool plain =
+        a.Int("transA", 0) == 0 && a.Int("transB", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
+    return plain && (gemm.inputs.size() == 2 || RowConstant(gemm.inputs[2], type(gemm.output).shape.back()) != nullptr);
   }
 
   bool IsAddition(int reader, const Norm& norm) const {
@@ -148,13 +177,32 @@ class NormDeferrer {
             {"shifts", int64_t{shifts}}};
   }
 
-  void Defer(const Norm& norm) {
-    std::vector<int64_t> shape = type(norm.x).shape;
+  TensorType TypeOfSums(int tensor) const {
+    std::vector<int64_t> shape = type(tensor).shape;
     shape.insert(shape.begin(), shape.back() / kRun);
     shape.back() = 2;
-    const int sums = network_.AddTensor(absl::StrCat(norm.name, ".sums"), {DType::kFloat32, shape});
-    behind_[producers_[norm.x]].push_back(
-        {"run_sums", absl::StrCat(norm.name, ".sums"), {{"run", kRun}}, {norm.x}, sums});
+    return {DType::kFloat32, shape};
+  }
+
+  // The sums of the runs of the rows, in the shape of the normalization.
+  int SumsFor(const Norm& norm) {
+    const std::string name = absl::StrCat(norm.name, ".sums");
+    std::vector<Node>& nodes = behind_[producers_[norm.made]];
+    const auto [known, is_new] = sums_.try_emplace(norm.made, -1);
+    int& sums = known->second;
+    if (is_new) {
+      sums = network_.AddTensor(name, TypeOfSums(norm.made));
+      nodes.push_back({"run_sums", name, {{"run", kRun}}, {norm.made}, sums});
+    }
+    const TensorType wanted = TypeOfSums(norm.x);
+    if (network_.tensors[sums].type == wanted) return sums;
+    const int viewed = network_.AddTensor(absl::StrCat(name, ".view"), wanted);
+    nodes.push_back({"reshape", absl::StrCat(name, ".view"), {{"shape", wanted.shape}}, {sums}, viewed});
+    return viewed;
+  }
+
+  void Defer(const Norm& norm) {
+    const int sums = SumsFor(norm);
     const std::vector<int> readers = consumers_[norm.result];
     for (int reader : std::set<int>(readers.begin(), readers.end())) {
       if (IsProduct(reader, norm))
@@ -184,9 +232,14 @@ class NormDeferrer {
       for (int64_t n = 0; n < columns; ++n)
         scaled.set(k * columns + n, scale_of(k) * weight.data->at(k * columns + n) - (norm.centred ? means[n] : 0));
     const std::string name = product.name;
-    // A bias behind the product takes the offset in.
+    // A bias takes the offset in.
     bool shifts = norm.shift != nullptr;
-    if (shifts) shifts = !AddToBias(product.output, offsets);
+    if (product.inputs.size() > 2) {
+      for (int64_t n = 0; n < columns; ++n) offsets[n] += network_.tensors[product.inputs[2]].data->at(n);
+      shifts = true;
+    } else if (shifts) {
+      shifts = !AddToBias(product.output, offsets);
+    }
     const int new_weight = network_.AddConstant(absl::StrCat(weight.name, ".deferred"), std::move(scaled));
     const int raw = network_.AddTensor(absl::StrCat(name, ".raw"), type(product.output));
     const int normal =
@@ -246,6 +299,7 @@ class NormDeferrer {
   const std::vector<std::vector<int>> consumers_;
   const std::vector<int> producers_;
   std::map<size_t, std::vector<Node>> before_, instead_, behind_;  // by node
+  std::map<int, int> sums_;                                        // by the tensor whose rows they are of
 };
 
 }  // namespace

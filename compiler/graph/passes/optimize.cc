@@ -37,6 +37,8 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, s
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
   RETURN_IF_ERROR(MergeEqual(network));
+  RecognizeNorms(network);
+  RETURN_IF_ERROR(EliminateDeadCode(network));
   RETURN_IF_ERROR(FoldBatchNorm(network));
   if (DropUnreadRows(network)) {
     RETURN_IF_ERROR(FoldConstants(network));

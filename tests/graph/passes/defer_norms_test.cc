@@ -83,6 +83,37 @@ TEST(DeferNorms, NormsFollowEachOther) {
   ExpectSameResults(before, Deferred(before, 2), 4e-2);
 }
 
+// As PyTorch exports linear layers: rows of two dimensions, and a bias in the product.
+TEST(DeferNorms, ViewsOfRowsAndProductsWithABiasAreNoObstacle) {
+  Layer l;
+  const auto view = [&](int x, Ints shape) { return l.Op("reshape", {x}, {{"shape", std::move(shape)}}); };
+  const auto linear = [&](int x, int64_t from, int64_t to) {
+    return l.Op("gemm", {x, l.Const({from, to}), l.Const({to})});
+  };
+  const int rows = view(l.Sum({1, kRows, kWidth}), {kRows, kWidth});
+  const int norm = l.Norm(rows);
+  const int wide = l.Op("relu", {linear(norm, kWidth, 192)});
+  const int sum = view(l.Op("add", {linear(wide, 192, kWidth), rows}), {1, kRows, kWidth});
+  const int result = l.Product(l.Norm(sum), kWidth, 64);
+  const Network before = l.Half({result}), after = Deferred(before, 2);
+  EXPECT_EQ(CountOps(after, "layer_norm"), 0);
+  ExpectSameResults(before, after, 0.2);
+  int with_sums = 0;
+  for (const Subgraph& subgraph : PartitionNetwork(after).value().subgraphs) with_sums += subgraph.outputs.size() == 2;
+  EXPECT_EQ(with_sums, 2) << "both are made with the rows";
+}
+
+// The sums are there once.
+TEST(DeferNorms, TwoNormsOfARowShareItsSums) {
+  Layer l;
+  const int sum = l.Sum({kRows, kWidth});
+  const int first = l.Op("matmul", {l.Norm(sum), l.Const({kWidth, 64})});
+  const int second = l.Op("matmul", {l.Norm(sum), l.Const({kWidth, 64})});
+  const Network before = l.Half({first, second}), after = Deferred(before, 2);
+  EXPECT_EQ(CountOps(after, "run_sums"), 1);
+  ExpectSameResults(before, after, 4e-2);
+}
+
 TEST(DeferNorms, OthersStay) {
   const auto stays = [](const std::string& why, const std::function<int(Layer&)>& make, bool half = true) {
     SCOPED_TRACE(why);
@@ -107,6 +138,9 @@ TEST(DeferNorms, OthersStay) {
   stays("read by others", [&](Layer& l) {
     const int norm = l.Norm(l.Sum({kRows, kWidth}));
     return l.Op("add", {l.Op("softmax", {norm}), l.Op("matmul", {norm, l.Const({kWidth, kWidth})})});
+  });
+  stays("a bias for each row", [&](Layer& l) {
+    return l.Op("gemm", {l.Norm(l.Sum({kRows, kWidth})), l.Const({kWidth, 64}), l.Const({kRows, 1})});
   });
   stays("both factors are computed", [&](Layer& l) {
     return l.Op("matmul", {l.Norm(l.Sum({kRows, kWidth})), l.In({kWidth, 64})});
