@@ -380,17 +380,21 @@ bool DefersNorms(const std::vector<ImportedPlan>& plans) {
 
 // Replaces plans whose normalizations are behind products, where the target leaves that open, by those with
 // normalizations apart if as much of these was tuned: without records, their fallback schedules are the faster ones.
-absl::Status TakeTunedForm(const BuildOptions& options, ResolvedTarget target, Builder& builder,
+absl::Status TakeTunedForm(const BuildOptions& options, const ResolvedTarget& target, Builder& builder,
                            std::vector<ImportedPlan>& plans) {
   if (target.norms != Norms::kEither || !DefersNorms(plans)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const double share, builder.ShareWithRecords(plans));
   if (share == 1) return absl::OkStatus();
-  target.norms = Norms::kApart;
   Hooks quiet = options.hooks;  // which has warned of the model before
   quiet.warn = nullptr;
-  ASSIGN_OR_RETURN(std::vector<ImportedPlan> apart, LoadPlans(options.model, target, /*with_network=*/true, quiet));
-  ASSIGN_OR_RETURN(const double share_apart, builder.ShareWithRecords(apart));
-  if (share_apart >= share) plans = std::move(apart);
+  ResolvedTarget apart = target;
+  apart.norms = Norms::kApart;
+  plans.clear();  // the memory of one network at a time
+  ASSIGN_OR_RETURN(plans, LoadPlans(options.model, apart, /*with_network=*/true, quiet));
+  ASSIGN_OR_RETURN(const double share_apart, builder.ShareWithRecords(plans));
+  if (share_apart >= share) return absl::OkStatus();
+  plans.clear();
+  ASSIGN_OR_RETURN(plans, LoadPlans(options.model, target, /*with_network=*/true, quiet));
   return absl::OkStatus();
 }
 

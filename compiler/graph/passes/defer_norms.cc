@@ -5,6 +5,7 @@
 // adds the normalized row to something computes it from x anew.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/tensor/array.h"
 
 namespace diapason {
 namespace {
@@ -177,6 +179,14 @@ class NormDeferrer {
             {"shifts", int64_t{shifts}}};
   }
 
+  // Of all bits that an element of 16 bits may have.
+  const std::vector<float>& NumbersOf(DType dtype) {
+    std::vector<float>& numbers = numbers_[dtype];
+    for (uint32_t bits = static_cast<uint32_t>(numbers.size()); bits < 65536; ++bits)
+      numbers.push_back(NarrowToFloat(dtype, static_cast<uint16_t>(bits)));
+    return numbers;
+  }
+
   TensorType TypeOfSums(int tensor) const {
     std::vector<int64_t> shape = type(tensor).shape;
     shape.insert(shape.begin(), shape.back() / kRun);
@@ -219,18 +229,28 @@ class NormDeferrer {
     const int64_t rows = weight.type.shape[0], columns = weight.type.shape[1];
     Array scaled(weight.type.dtype, weight.type.shape), offset(weight.type.dtype, {columns});
     std::vector<double> means(columns, 0), offsets(columns, 0);
+    // There are hundreds of millions of weights.
+    const std::vector<float>& numbers = NumbersOf(weight.type.dtype);
+    const auto* const from = reinterpret_cast<const uint16_t*>(weight.data->data.data());
+    auto* const to = reinterpret_cast<uint16_t*>(scaled.data.data());
     const auto scale_of = [&](int64_t k) { return norm.scale != nullptr ? norm.scale->at(k) : 1.0; };
     for (int64_t k = 0; k < rows; ++k) {
-      const double scale = scale_of(k), shift = norm.shift != nullptr ? norm.shift->at(k) : 0;
+      const double scale = scale_of(k) / static_cast<double>(rows),
+                   shift = norm.shift != nullptr ? norm.shift->at(k) : 0;
       for (int64_t n = 0; n < columns; ++n) {
-        const double w = weight.data->at(k * columns + n);
-        means[n] += scale * w / static_cast<double>(rows);
+        const double w = numbers[from[k * columns + n]];
+        means[n] += scale * w;
         offsets[n] += shift * w;
       }
     }
-    for (int64_t k = 0; k < rows; ++k)
-      for (int64_t n = 0; n < columns; ++n)
-        scaled.set(k * columns + n, scale_of(k) * weight.data->at(k * columns + n) - (norm.centred ? means[n] : 0));
+    if (!norm.centred) means.assign(columns, 0);
+    for (int64_t k = 0; k < rows; ++k) {
+      const double scale = scale_of(k);
+      for (int64_t n = 0; n < columns; ++n) {
+        const double w = scale * numbers[from[k * columns + n]] - means[n];
+        to[k * columns + n] = FloatToNarrow(weight.type.dtype, static_cast<float>(w));
+      }
+    }
     const std::string name = product.name;
     // A bias takes the offset in.
     bool shifts = norm.shift != nullptr;
@@ -299,7 +319,8 @@ class NormDeferrer {
   const std::vector<std::vector<int>> consumers_;
   const std::vector<int> producers_;
   std::map<size_t, std::vector<Node>> before_, instead_, behind_;  // by node
-  std::map<int, int> sums_;                                        // by the tensor whose rows they are of
+  std::map<DType, std::vector<float>> numbers_;
+  std::map<int, int> sums_;  // by the tensor whose rows they are of
 };
 
 }  // namespace
