@@ -1,23 +1,29 @@
 // How many candidates a second one core takes through sampling or mutation, legality, features and prediction.
 //
-//   search_speed [NETWORK [TARGET [SECONDS]]]      default: conv2d "cuda -arch=sm_90" 5
+//   search_speed [NETWORK [TARGET [SECONDS [TASK [NAME=VALUE ...]]]]]      default: conv2d "cuda -arch=sm_90" 5
 //
-// The network's first task is searched; conv2d is the 3x3 convolution of 64 to 64 channels at 56x56.
+// TASK is a part of a task's name (default: the network's first task), NAME=VALUE an option of the network
+// (dtype=float16 too); conv2d is the 3x3 convolution of 64 to 64 channels at 56x56.
 #include <time.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "compiler/graph/builtin.h"
+#include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
 #include "compiler/graph/passes.h"
 #include "costmodel/cost_model.h"
 #include "scheduler/evolution.h"
 #include "scheduler/space.h"
 #include "scheduler/variation.h"
+#include "service/target.h"
 
 namespace diapason {
 namespace {
@@ -79,14 +85,24 @@ void TimeParts(const TaskSpace& space, const Ranker& ranker) {
   Time("predict", kRows, [&] { ranker.Predict(1, features, analytic, absl::MakeSpan(scores)); });
 }
 
-absl::Status Run(const std::string& name, const std::string& target_text, double seconds) {
-  ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
-  ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, {}));
-  ASSIGN_OR_RETURN(network, Optimize(std::move(network), {}));
+struct Arguments {
+  std::string network = "conv2d", target = "cuda -arch=sm_90", task;
+  double seconds = 5;
+  ModelOptions options;
+};
+
+absl::Status Run(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
+  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, arguments.options));
+  if (DeferNorms(network, PreferredFusion(target).deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
+                                 [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });
+  if (task == partition.tasks.end())
+    return absl::NotFoundError(absl::StrCat("no task is named '", arguments.task, "'"));
   const double start = Now();
-  ASSIGN_OR_RETURN(const auto space, TaskSpace::Create(partition.tasks[0].dag, target, DefaultFacts(target)));
-  std::printf("%s: %d spaces in %.1f ms\n", partition.tasks[0].name.c_str(), space->size(), (Now() - start) * 1e3);
+  ASSIGN_OR_RETURN(const auto space, TaskSpace::Create(task->dag, target, DefaultFacts(target)));
+  std::printf("%s: %d spaces in %.1f ms\n", task->name.c_str(), space->size(), (Now() - start) * 1e3);
 
   XgbOptions options;
   options.num_features = kNumFeatures;
@@ -101,7 +117,7 @@ absl::Status Run(const std::string& name, const std::string& target_text, double
   TaskSearch search(space.get(), 1, {});
   const double begin = Now();
   int rounds = 0;
-  for (; Now() - begin < seconds; ++rounds) search.NextRound(ranker.get(), 64);
+  for (; Now() - begin < arguments.seconds; ++rounds) search.NextRound(ranker.get(), 64);
   const double took = Now() - begin;
   std::printf(
       "search: %d rounds of 64, %.0f candidates/s made, %.0f/s of them new and through legality, features and "
@@ -114,8 +130,19 @@ absl::Status Run(const std::string& name, const std::string& target_text, double
 }  // namespace diapason
 
 int main(int argc, char** argv) {
-  const absl::Status status = diapason::Run(argc > 1 ? argv[1] : "conv2d", argc > 2 ? argv[2] : "cuda -arch=sm_90",
-                                            argc > 3 ? std::atof(argv[3]) : 5);
+  diapason::Arguments arguments;
+  if (argc > 1) arguments.network = argv[1];
+  if (argc > 2) arguments.target = argv[2];
+  if (argc > 3) arguments.seconds = std::atof(argv[3]);
+  if (argc > 4) arguments.task = argv[4];
+  for (int i = 5; i < argc; ++i) {
+    const std::pair<std::string, std::string> option = absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
+    if (option.first == "dtype")
+      arguments.options.dtype = diapason::DTypeFromName(option.second).value_or(diapason::DType::kFloat32);
+    else
+      arguments.options.extra.insert(option);
+  }
+  const absl::Status status = diapason::Run(arguments);
   if (!status.ok()) std::fprintf(stderr, "search_speed: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

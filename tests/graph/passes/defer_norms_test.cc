@@ -99,7 +99,8 @@ TEST(DeferNorms, ViewsOfRowsAndProductsWithABiasAreNoObstacle) {
   EXPECT_EQ(CountOps(after, "layer_norm"), 0);
   ExpectSameResults(before, after, 0.2);
   int with_sums = 0;
-  for (const Subgraph& subgraph : PartitionNetwork(after).value().subgraphs) with_sums += subgraph.outputs.size() == 2;
+  const Partition partition = PartitionNetwork(after).value();
+  for (const Subgraph& subgraph : partition.subgraphs) with_sums += subgraph.outputs.size() == 2;
   EXPECT_EQ(with_sums, 2) << "both are made with the rows";
 }
 
