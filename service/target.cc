@@ -67,7 +67,9 @@ FusionPreferences PreferredFusion(const Target& target) {
   preferences.find_factor_bounds = half_products && !target.strict_fp32;
   if (half_products && target.norms == Norms::kDeferred)
     preferences.deferred_norm_rows = std::numeric_limits<int64_t>::max();
-  if (CudaArchNumber(facts.arch) == kArchOfDeferredNorms && target.norms == Norms::kEither)
+  // Of the GPU here, if the target leaves that open: what is resolved later has its architecture.
+  const std::string arch = target.arch.empty() ? ResolveFacts(target).arch : facts.arch;
+  if (CudaArchNumber(arch) == kArchOfDeferredNorms && target.norms == Norms::kEither)
     preferences.deferred_norm_rows = kRowsOfDeferredNorms;
   if (facts.max_cluster > 1) preferences.whole_recurrence_bytes = facts.max_cluster * facts.max_shared_bytes;
   return preferences;

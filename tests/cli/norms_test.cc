@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "compiler/graph/fusion_choices.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/passes.h"

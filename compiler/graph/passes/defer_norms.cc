@@ -163,7 +163,7 @@ class NormDeferrer {
   bool IsPlain(const Node& gemm) const {
     const Attributes& a = gemm.attributes;
     const bool plain =
-        a.Int("transA", 0) == 0 && a.Int("transB", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
+        a.Int("trans_a", 0) == 0 && a.Int("trans_b", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
     return plain && (gemm.inputs.size() == 2 || RowConstant(gemm.inputs[2], type(gemm.output).shape.back()) != nullptr);
   }
 
@@ -294,7 +294,7 @@ class NormDeferrer {
   }
 
   void Repeat(const Norm& norm, int reader, int sums) {
-    const TensorType& row = type(norm.x);
+    const TensorType row = type(norm.x);  // tensors are added below
     const std::string name = absl::StrCat(norm.name, ".for.", network_.nodes[reader].name);
     std::vector<Node>& nodes = before_[reader];
     int tensor = network_.AddTensor(absl::StrCat(name, ".normal"), row);

@@ -121,7 +121,7 @@ TEST(DeferNorms, OthersStay) {
     Layer l;
     const int result = make(l);
     Network network = half ? l.Half({result}) : l.Out({result});
-    EXPECT_EQ(DeferNorms(network, kMostRows), 0);
+    EXPECT_EQ(DeferNorms(network, why == "a transposed row" ? kWidth : kMostRows), 0);
     EXPECT_EQ(CountOps(network, "run_sums"), 0);
   };
   const auto product = [](Layer& l, int norm) { return l.Op("matmul", {norm, l.Const({kWidth, 64})}); };
@@ -139,6 +139,9 @@ TEST(DeferNorms, OthersStay) {
   stays("read by others", [&](Layer& l) {
     const int norm = l.Norm(l.Sum({kRows, kWidth}));
     return l.Op("add", {l.Op("softmax", {norm}), l.Op("matmul", {norm, l.Const({kWidth, kWidth})})});
+  });
+  stays("a transposed row", [&](Layer& l) {
+    return l.Op("gemm", {l.Norm(l.Sum({kWidth, kWidth}), false), l.Const({kWidth, 64})}, {{"trans_a", int64_t{1}}});
   });
   stays("a bias for each row", [&](Layer& l) {
     return l.Op("gemm", {l.Norm(l.Sum({kRows, kWidth})), l.Const({kWidth, 64}), l.Const({kRows, 1})});
