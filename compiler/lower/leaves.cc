@@ -46,6 +46,12 @@ Stmt MapLeaves(const Stmt& body, const std::function<Stmt(size_t number, const S
   return body == nullptr ? nullptr : MapFrom(body, number, leaf);
 }
 
+size_t FirstProduct(const std::vector<Leaf>& leaves) {
+  const auto multiplies = [](const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; };
+  return std::find_if(leaves.begin(), leaves.end(), [&](const Leaf& leaf) { return Contains(leaf.stmt, multiplies); }) -
+         leaves.begin();
+}
+
 bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* e, const StmtNode** threads) {
   for (size_t i = leaf.around.size(); i-- > 0;) {
     const StmtNode* around = leaf.around[i];

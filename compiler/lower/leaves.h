@@ -26,6 +26,9 @@ std::vector<Leaf> LeavesOf(const Stmt& body);
 // The tree with what `leaf` returns in place of each leaf, called in order with their numbers; null leaves nothing.
 Stmt MapLeaves(const Stmt& body, const std::function<Stmt(size_t number, const Stmt& leaf)>& leaf);
 
+// The first leaf that multiplies on tensor cores; their number if none does.
+size_t FirstProduct(const std::vector<Leaf>& leaves);
+
 // Whether an expression of a leaf can be computed at the place of another leaf in front of it, but for loops inside of
 // the leaf and the loop over threads that it needs: `threads`. Lets are put into the expression.
 bool IsKnownAt(const Leaf& there, const Leaf& leaf, Expr* e, const StmtNode** threads);

@@ -188,11 +188,7 @@ class EarlyLoads {
 
   Stmt Run(const Stmt& body) {
     const std::vector<Leaf> leaves = LeavesOf(body);
-    const auto is_product = [](const Leaf& leaf) {
-      return Contains(leaf.stmt,
-                      [](const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; });
-    };
-    const size_t product = std::find_if(leaves.begin(), leaves.end(), is_product) - leaves.begin();
+    const size_t product = FirstProduct(leaves);
     Region region{leaves, product < leaves.size() ? WaitBefore(leaves, product) : kNowhere, product};
     Stmt mapped = MapLeaves(body, [&](size_t i, const Stmt& leaf) { return Mapped(region, i, leaf); });
     if (region.decls.empty()) return mapped;

@@ -29,6 +29,7 @@ struct LoadedAhead {
   Expr own;   // what the statement reads in place of the value
 };
 
+// Takes the id `*next_buffer` and leaves the next one there. The caller declares the buffer and places what fills it.
 LoadedAhead LoadAhead(const ValueAhead& ahead, int* next_buffer);
 
 // Registers of a thread that a buffer of its own takes.

@@ -22,8 +22,6 @@ constexpr int64_t kMostInFront = 64;
 constexpr int64_t kRegisterFile = 65536, kMostUsed = 240;  // of a multiprocessor and of a thread
 constexpr int64_t kRegistersOfRest = 64;                   // of a thread, for all but its buffers
 
-bool MultipliesTiles(const StmtNode& s) { return s.kind == StmtKind::kMma || s.kind == StmtKind::kGroupMma; }
-
 class RemoteLoads {
  public:
   RemoteLoads(const KernelFunc& kernel, int* next_buffer) : next_buffer_(*next_buffer), leaves_(LeavesOf(kernel.body)) {
@@ -39,9 +37,7 @@ class RemoteLoads {
     left_in_front_ = std::clamp<int64_t>(own - held - kRegistersOfRest, 0, kMostInFront);
     for (const BufferDecl& param : kernel.params)
       if (!param.written) params_[param.id] = &param;
-    product_ = std::find_if(leaves_.begin(), leaves_.end(),
-                            [](const Leaf& leaf) { return Contains(leaf.stmt, MultipliesTiles); }) -
-               leaves_.begin();
+    product_ = FirstProduct(leaves_);
   }
 
   Stmt Run(const Stmt& body) {
@@ -110,16 +106,17 @@ class RemoteLoads {
     return here && std::all_of(s.body.begin(), s.body.end(), [](const Stmt& child) { return IsPlain(*child); });
   }
 
-  // Whether it stores what it computes from other blocks' memory; unless `one` will do, in a loop that is not over the
-  // elements of a vector.
-  static bool HasRemoteResults(const StmtNode& s, bool one) {
+  // Whether it stores what it computes from other blocks' memory. `counts`: a store here counts; otherwise one in an
+  // unrolled loop does, which stores several results.
+  static bool HasRemoteResults(const StmtNode& s, bool counts) {
     if (s.kind == StmtKind::kStore) {
       bool remote = false;
       Visit(s.value, [&](const ExprNode& e) { remote |= e.kind == ExprKind::kLoad && RankOf(e) != nullptr; });
-      return one && remote;
+      return counts && remote;
     }
-    one |= s.kind == StmtKind::kFor && s.for_kind == ForKind::kUnroll && s.extent > 1;
-    return std::any_of(s.body.begin(), s.body.end(), [&](const Stmt& child) { return HasRemoteResults(*child, one); });
+    counts |= s.kind == StmtKind::kFor && s.for_kind == ForKind::kUnroll && s.extent > 1;
+    return std::any_of(s.body.begin(), s.body.end(),
+                       [&](const Stmt& child) { return HasRemoteResults(*child, counts); });
   }
 
   Stmt InLoops(const Stmt& stmt, const Around& around) {

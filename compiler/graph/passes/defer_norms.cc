@@ -17,6 +17,7 @@
 #include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/plain_product.h"
 #include "compiler/tensor/array.h"
 
 namespace diapason {
@@ -152,19 +153,12 @@ class NormDeferrer {
 
   bool IsProduct(int reader, const Norm& norm) const {
     const Node& node = network_.nodes[reader];
-    if ((node.op != "matmul" && node.op != "gemm") || node.inputs[0] != norm.result) return false;
-    if (node.op == "gemm" && !IsPlain(node)) return false;
+    if (!IsPlainProduct(node) || node.inputs[0] != norm.result) return false;
+    // What a gemm adds is a constant of each column.
+    if (node.inputs.size() > 2 && RowConstant(node.inputs[2], type(node.output).shape.back()) == nullptr) return false;
     const Tensor& weight = network_.tensors[node.inputs[1]];
     return weight.constant() && weight.type.shape.size() == 2 && weight.type.dtype == type(norm.x).dtype &&
            type(node.output).dtype == type(norm.x).dtype && weight.type.shape[1] > 1;
-  }
-
-  // Whether a gemm is a product and perhaps a constant of each column.
-  bool IsPlain(const Node& gemm) const {
-    const Attributes& a = gemm.attributes;
-    const bool plain =
-        a.Int("trans_a", 0) == 0 && a.Int("trans_b", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
-    return plain && (gemm.inputs.size() == 2 || RowConstant(gemm.inputs[2], type(gemm.output).shape.back()) != nullptr);
   }
 
   bool IsAddition(int reader, const Norm& norm) const {

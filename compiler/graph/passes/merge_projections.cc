@@ -13,6 +13,7 @@
 #include "compiler/graph/only_reader.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/plain_product.h"
 
 namespace diapason {
 namespace {
@@ -61,12 +62,8 @@ class Merger {
   const Shape& ShapeOf(int tensor) const { return network_.tensors[tensor].type.shape; }
   bool IsConstant(int tensor) const { return network_.tensors[tensor].constant(); }
 
-  bool IsPlainProduct(const Node& node) const {
-    if (node.op != "matmul" && node.op != "gemm") return false;
-    const Attributes& a = node.attributes;
-    const bool plain =
-        a.Int("trans_a", 0) == 0 && a.Int("trans_b", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
-    return plain && IsConstant(node.inputs[1]) && ShapeOf(node.inputs[1]).size() == 2 &&
+  bool IsProductByMatrix(const Node& node) const {
+    return IsPlainProduct(node) && IsConstant(node.inputs[1]) && ShapeOf(node.inputs[1]).size() == 2 &&
            ShapeOf(node.inputs[0]).size() >= 2;
   }
 
@@ -75,7 +72,7 @@ class Merger {
 
   std::optional<Projection> ProjectionAt(int n) const {
     const Node& product = network_.nodes[n];
-    if (!IsPlainProduct(product)) return std::nullopt;
+    if (!IsProductByMatrix(product)) return std::nullopt;
     Projection p;
     p.product = n;
     p.weight = product.inputs[1];

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/graph/padding_values.h"
 #include "compiler/graph/passes.h"
 
 namespace diapason {
@@ -49,11 +50,7 @@ class NormRecognizer {
   // The value that all elements of a constant have.
   std::optional<double> NumberIn(int tensor) const {
     const Tensor& t = network_.tensors[tensor];
-    if (!t.constant() || t.type.elements() < 1) return std::nullopt;
-    const double first = t.data->at(0);
-    for (int64_t i = 1, n = t.type.elements(); i < n; ++i)
-      if (t.data->at(i) != first) return std::nullopt;
-    return first;
+    return t.constant() ? UniformValue(*t.data) : std::nullopt;
   }
   bool Is(int tensor, double number) const {
     const std::optional<double> value = NumberIn(tensor);
