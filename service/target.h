@@ -34,7 +34,8 @@ absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
 // How networks are fused by default: recurrences in one kernel where a cluster of blocks keeps their weights on chip,
 // attentions of one query in two on GPUs, with bounds of factors where float32 products may be made of float16 ones,
-// with normalizations behind products where the target says so, or says nothing and few rows are normalized on sm_90.
+// with normalizations behind products where the target says so, or says nothing and up to 512 rows are normalized on
+// sm_90.
 FusionPreferences PreferredFusion(const Target& target);
 FusionPreferences PreferredFusion(const ResolvedTarget& target);
 

@@ -57,7 +57,7 @@ struct FusionPreferences {
   bool one_query_apart = false;
   // Tasks of products have the ranges of their factors, so that their rewrites may rely on them (factor_bounds.h).
   bool find_factor_bounds = false;
-  // Whoever reads the network first defers its normalizations of up to so many rows (DeferNorms).
+  // Normalizations of at most so many rows are deferred (DeferNorms) by whoever reads the network. 0: none.
   int64_t deferred_norm_rows = 0;
 };
 inline constexpr int64_t kOneQueryKeys = 256;
