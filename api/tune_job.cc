@@ -74,8 +74,12 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
   for (const std::string& warning : tuned.work.warnings) job.warn(warning);
   ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
                    ::diapason::History::Open(job.history, HistoryMode::kCreate));
-  RETURN_IF_ERROR(history->LinkNetwork(tuned.work.links));
   ASSIGN_OR_RETURN(tuned.fleet, job.measure(tuned.work));
+  // The devices may prefer other tasks than the target as it was given.
+  if (const FusionPreferences fusion = PreferredFusion(tuned.fleet.target); fusion != tuned.work.fusion) {
+    ASSIGN_OR_RETURN(tuned.work, PrepareWork(job.spec, job.spec.model, {job.import, job.stop, fusion}));
+  }
+  RETURN_IF_ERROR(history->LinkNetwork(tuned.work.links));
   ASSIGN_OR_RETURN(TunerOptions options, OptionsOf(job, tuned.work, tuned.fleet, *history));
   ASSIGN_OR_RETURN(const std::unique_ptr<RoundStore> rounds, RoundStore::Open(StatePath(job.history, ".rounds")));
   options.rounds = rounds.get();

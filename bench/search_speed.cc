@@ -86,14 +86,16 @@ void TimeParts(const TaskSpace& space, const Ranker& ranker) {
 }
 
 struct Arguments {
-  std::string network = "conv2d", target = "cuda -arch=sm_90", task;
+  std::string network = "conv2d", target = "cuda -arch=sm_90", task, dtype = "float32";
   double seconds = 5;
   ModelOptions options;
 };
 
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
-  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, arguments.options));
+  ModelOptions model = arguments.options;
+  ASSIGN_OR_RETURN(model.dtype, ModelTypeFromName("dtype", arguments.dtype));
+  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, model));
   if (DeferNorms(network, PreferredFusion(target).deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
@@ -138,7 +140,7 @@ int main(int argc, char** argv) {
   for (int i = 5; i < argc; ++i) {
     const std::pair<std::string, std::string> option = absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
     if (option.first == "dtype")
-      arguments.options.dtype = diapason::DTypeFromName(option.second).value_or(diapason::DType::kFloat32);
+      arguments.dtype = option.second;
     else
       arguments.options.extra.insert(option);
   }

@@ -168,10 +168,9 @@ absl::Status Measurer::Measure(const Program& program) {
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
   ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, arguments.options));
-  if (DeferNorms(network, PreferredFusion(target).deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
-  ASSIGN_OR_RETURN(
-      const FusionChoices fusion,
-      FindFusionChoices(network, {.find_factor_bounds = target.kind == TargetKind::kCuda && !target.strict_fp32}));
+  const FusionPreferences preferences = PreferredFusion(target);
+  if (DeferNorms(network, preferences.deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
+  ASSIGN_OR_RETURN(const FusionChoices fusion, FindFusionChoices(network, preferences));
   const Partition& partition = fusion.partition;  // with the tasks of alternatives
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });

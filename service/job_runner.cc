@@ -46,7 +46,7 @@ v1::NetworkCheckOutcome OutcomeOfChecks(const std::vector<PlanCheck>& checks, in
 
 absl::Status JobRunner::Check(const TuneSpec& spec, const v1::TuneSpec& message) const {
   ASSIGN_OR_RETURN(const PreparationTurns::Turn turn, turns_.BeginSubmission());
-  return Read(spec, message, nullptr).status();
+  return Read(spec, message, {options_.import}).status();
 }
 
 void JobRunner::Run(JobTable::Entry& entry, const v1::Job& job, const std::string& tracker) const {
@@ -63,10 +63,10 @@ absl::Status JobRunner::InTurn(JobTable::Entry& entry, const std::function<absl:
 }
 
 absl::StatusOr<TuneWork> JobRunner::Read(TuneSpec spec, const v1::TuneSpec& message,
-                                         const std::atomic<bool>* stop) const {
+                                         const PrepareOptions& options) const {
   ASSIGN_OR_RETURN(const std::string path, files_.BringModel(message));
   spec.options.external_data = false;
-  absl::StatusOr<TuneWork> work = PrepareWork(spec, path, {options_.import, stop});
+  absl::StatusOr<TuneWork> work = PrepareWork(spec, path, options);
   if (work.ok() || message.model_hash().empty()) return work;
   return absl::Status(work.status().code(), absl::StrReplaceAll(work.status().message(), {{path, message.model()}}));
 }
@@ -107,13 +107,20 @@ absl::StatusOr<std::string> JobRunner::Tune(JobTable::Entry& entry, const v1::Jo
                                             const std::string& tracker) const {
   ASSIGN_OR_RETURN(const TuneSpec spec, FromProto(job.spec()));
   TuneWork work;
-  RETURN_IF_ERROR(InTurn(entry, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(work, Read(spec, job.spec(), &entry.stop));
-    return absl::OkStatus();
-  }));
-  RETURN_IF_ERROR(files_.history().LinkNetwork(work.links));
+  PrepareOptions how{options_.import, &entry.stop};
+  const auto read = [&] {
+    return InTurn(entry, [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(work, Read(spec, job.spec(), how));
+      return absl::OkStatus();
+    });
+  };
+  RETURN_IF_ERROR(read());
   const std::string id = absl::StrCat(job.id());
   ASSIGN_OR_RETURN(const Fleet fleet, Connect(entry, spec, tracker, absl::StrCat("job ", id, " ", work.network), id));
+  // The devices may prefer other tasks than the target as it was given.
+  how.fusion = PreferredFusion(fleet.target);
+  if (how.fusion != work.fusion) RETURN_IF_ERROR(read());
+  RETURN_IF_ERROR(files_.history().LinkNetwork(work.links));
   ASSIGN_OR_RETURN(TunerOptions options, OptionsFor(spec, work, fleet, job));
   JobListener listener(work.partition, [&](const v1::JobProgress& progress) { jobs_.SetProgress(entry, progress); });
   for (const std::string& warning : work.warnings) listener.OnWarning(warning);
@@ -132,15 +139,15 @@ absl::StatusOr<std::string> JobRunner::Tune(JobTable::Entry& entry, const v1::Jo
 }
 
 absl::StatusOr<std::vector<ImportedPlan>> JobRunner::ReadNetworks(JobTable::Entry& entry, const TuneSpec& spec,
-                                                                  const v1::TuneSpec& message) const {
+                                                                  const v1::TuneSpec& message,
+                                                                  const FusionPreferences& fusion) const {
   std::vector<ImportedPlan> plans;
   RETURN_IF_ERROR(InTurn(entry, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::string path, files_.BringModel(message));
     ModelOptions options = spec.options;
     options.external_data = false;
     ImportRequest request{path, options, options_.import, /*with_network=*/true, &entry.stop};
-    ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
-    request.fusion = PreferredFusion(target);
+    request.fusion = fusion;
     ASSIGN_OR_RETURN(plans, ImportPlans(std::move(request), spec.dims));
     return absl::OkStatus();
   }));
@@ -149,7 +156,8 @@ absl::StatusOr<std::vector<ImportedPlan>> JobRunner::ReadNetworks(JobTable::Entr
 
 absl::Status JobRunner::CheckNetworkOf(JobTable::Entry& entry, const TuneSpec& spec, const v1::Job& job,
                                        const Fleet& fleet, double tuned_seconds) const {
-  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ReadNetworks(entry, spec, job.spec()));
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans,
+                   ReadNetworks(entry, spec, job.spec(), PreferredFusion(fleet.target)));
   MeasuringJudgeOptions options{fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop};
   options.latency_network = NetworkName(spec.model);
   options.contender_seconds = ContenderSeconds(tuned_seconds);

@@ -35,7 +35,7 @@ class JobRunner {
   // Prepares at the job's turn, which its table knows of.
   absl::Status InTurn(JobTable::Entry& entry, const std::function<absl::Status()>& prepare) const;
   // With the turn held.
-  absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop) const;
+  absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const PrepareOptions& options) const;
   absl::StatusOr<Fleet> Connect(JobTable::Entry& entry, const TuneSpec& spec, const std::string& tracker,
                                 const std::string& name, const std::string& job) const;
   absl::StatusOr<TunerOptions> OptionsFor(const TuneSpec& spec, const TuneWork& work, const Fleet& fleet,
@@ -44,7 +44,8 @@ class JobRunner {
   absl::Status CheckNetworkOf(JobTable::Entry& entry, const TuneSpec& spec, const v1::Job& job, const Fleet& fleet,
                               double tuned_seconds) const;
   absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(JobTable::Entry& entry, const TuneSpec& spec,
-                                                         const v1::TuneSpec& message) const;
+                                                         const v1::TuneSpec& message,
+                                                         const FusionPreferences& fusion) const;
 
   const JobManagerOptions& options_;
   const JobFiles& files_;

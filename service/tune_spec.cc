@@ -180,11 +180,13 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
                                                    spec.objective, "': leave one of them out"));
   ImportRequest request{path, spec.options, options.limits, /*with_network=*/false, options.stop};
   ASSIGN_OR_RETURN(const Target target, Target::Parse(spec.target));
-  request.fusion = PreferredFusion(target);
+  const FusionPreferences fusion = options.fusion.value_or(PreferredFusion(target));
+  request.fusion = fusion;
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans, ImportPlans(std::move(request), spec.dims));
   std::vector<std::string> warnings = WarningsOf(plans);
   TuneWork work = MergePlans(NetworkName(spec.model), std::move(plans), spec.target);
   work.warnings = std::move(warnings);
+  work.fusion = fusion;
   ASSIGN_OR_RETURN(work.only, ParseTasks(spec.tasks, work.tasks.size()));
   RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks, work.choices));
   return work;

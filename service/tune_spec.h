@@ -76,12 +76,14 @@ struct TuneWork {
   std::vector<int> only;              // positions of the tasks to tune; empty: all
   std::string latency_key;            // LatencyKey of the network; empty where there are several plans
   std::vector<std::string> warnings;  // of reading the model
+  FusionPreferences fusion;           // with which it was read
 };
 
 // How a model is read for tuning.
 struct PrepareOptions {
   ImportLimits limits;
-  const std::atomic<bool>* stop = nullptr;  // ends it with Cancelled
+  const std::atomic<bool>* stop = nullptr;       // ends it with Cancelled
+  std::optional<FusionPreferences> fusion = {};  // nothing: what is preferred for the target as the spec names it
 };
 
 // Loads the model from `path` (or the built-in network of that name) in a process of its own (ImportModel) and checks

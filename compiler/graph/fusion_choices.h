@@ -59,6 +59,8 @@ struct FusionPreferences {
   bool find_factor_bounds = false;
   // Normalizations of at most so many rows are deferred (DeferNorms) by whoever reads the network. 0: none.
   int64_t deferred_norm_rows = 0;
+
+  friend bool operator==(const FusionPreferences&, const FusionPreferences&) = default;
 };
 inline constexpr int64_t kOneQueryKeys = 256;
 

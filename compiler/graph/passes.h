@@ -47,7 +47,7 @@ absl::Status MergeProjections(Network& network);
 // So do concatenations of two tensors whose result a product of one row reads.
 void RepeatMoves(Network& network);
 // Layer and RMS normalizations of narrow floats whose readers are products by constant matrices and additions move
-// behind these (defer_norms.cc), if they have up to `most_rows` rows. How many did; their nodes are left for
+// behind these (defer_norms.cc), if they have up to `most_rows` rows (0: none). How many did; their nodes are left for
 // EliminateDeadCode.
 int DeferNorms(Network& network, int64_t most_rows);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.

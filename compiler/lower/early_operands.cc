@@ -16,16 +16,13 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kRegistersOfAll = 65536;  // of a multiprocessor
 constexpr int64_t kRegistersOfOthers = 64;  // of a thread, for sums and all else
 constexpr int64_t kMostAhead = 128;
 constexpr int64_t kBlocksTogether = 2;  // that compilers leave registers for where a kernel does not say how many
 
 // Registers that a thread may hold inputs in.
 int64_t RegistersAhead(const KernelFunc& kernel) {
-  const int64_t blocks = kernel.resident > 0 ? kernel.resident : kBlocksTogether;
-  const int64_t own = kRegistersOfAll / std::max<int64_t>(1, kernel.threads * blocks);
-  return std::clamp<int64_t>(own - kRegistersOfOthers, 0, kMostAhead);
+  return std::clamp<int64_t>(RegistersOfThread(kernel, kBlocksTogether) - kRegistersOfOthers, 0, kMostAhead);
 }
 
 bool IsProduct(const StmtNode& s) {
@@ -158,6 +155,7 @@ class EarlyOperands {
     ahead.value = Substitute(early, there_threads);
     int next = next_buffer_;
     const LoadedAhead made = LoadAhead(ahead, &next);
+    // Halves of one load stay in pairs until they are read.
     const int64_t registers = (made.decl.elements * BytesOf(value->dtype) + 3) / 4;
     if (registers > left_) return value;
     left_ -= registers;

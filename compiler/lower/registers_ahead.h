@@ -14,7 +14,7 @@ namespace diapason {
 // What is to be loaded at another place than that of the statement whose loops these are.
 struct ValueAhead {
   std::string name{};  // the buffer's, in front of its id
-  Expr value{};        // as it is computed there, but for variables of `filled`
+  Expr value{};        // in terms of what is known where the registers are filled, and of variables of `filled`
   Expr condition{};    // under which it is; null: always
   // Loops around the statement, the outermost first: all that value and condition use, as they are to be around what
   // fills the registers, and those of them whose iterations have a register each.
@@ -34,5 +34,16 @@ LoadedAhead LoadAhead(const ValueAhead& ahead, int* next_buffer);
 
 // Registers of a thread that a buffer of its own takes.
 int64_t RegistersOf(const BufferDecl& decl);
+
+// Registers of a thread: of the producer's, and of one that is none; 0: as they come.
+struct RegistersOfRole {
+  int64_t producer = 0, others = 0;
+};
+// The fewest for the producer's warpgroup that are enough for a loop of copies, and what `threads` others then have.
+RegistersOfRole RegistersWithProducer(int64_t threads);
+
+// Registers that a thread of the kernel, no producer, can have. `blocks`: that share a multiprocessor, where the kernel
+// does not say how many.
+int64_t RegistersOfThread(const KernelFunc& kernel, int64_t blocks);
 
 }  // namespace diapason

@@ -19,8 +19,7 @@ namespace {
 constexpr int64_t kMostOfParts = 128;
 // In front of the products, which need registers too.
 constexpr int64_t kMostInFront = 64;
-constexpr int64_t kRegisterFile = 65536, kMostUsed = 240;  // of a multiprocessor and of a thread
-constexpr int64_t kRegistersOfRest = 64;                   // of a thread, for all but its buffers
+constexpr int64_t kRegistersOfRest = 64;  // of a thread, for all but its buffers
 
 class RemoteLoads {
  public:
@@ -32,8 +31,7 @@ class RemoteLoads {
       held += RegistersOf(s.decl);
       return false;
     });
-    const int64_t blocks = std::max<int64_t>(1, kernel.resident);
-    const int64_t own = std::min(kMostUsed, kRegisterFile / std::max<int64_t>(1, kernel.threads * blocks));
+    const int64_t own = RegistersOfThread(kernel, /*blocks=*/1);
     left_in_front_ = std::clamp<int64_t>(own - held - kRegistersOfRest, 0, kMostInFront);
     for (const BufferDecl& param : kernel.params)
       if (!param.written) params_[param.id] = &param;
@@ -64,14 +62,15 @@ class RemoteLoads {
   };
 
   struct Known {
-    std::vector<const StmtNode*> loops;
+    Around around;
     Expr load;
     LoadedAhead registers;
     const BufferDecl* in_front = nullptr;  // the parameter, where they are filled in front of the products
   };
 
   Stmt OfLeaf(size_t number, const Stmt& leaf) {
-    if (!IsPlain(*leaf) || !HasRemoteResults(*leaf, true)) return leaf;
+    const bool before_products = number < product_ && product_ < leaves_.size();
+    if (before_products || !IsPlain(*leaf) || !HasRemoteResults(*leaf, true)) return leaf;
     known_.clear();
     leaf_ = number;
     several_ = HasRemoteResults(*leaf, false);
@@ -141,9 +140,14 @@ class RemoteLoads {
     return Rebuild(e, std::move(args));
   }
 
+  static bool IsSame(const Around& a, const Around& b) {
+    const bool conditions = a.condition && b.condition ? Equal(a.condition, b.condition) : a.condition == b.condition;
+    return conditions && a.loops == b.loops;
+  }
+
   Expr Ahead(const Around& around, const Expr& load) {
     for (const Known& known : known_)
-      if (known.loops == around.loops && Equal(known.load, load)) return known.registers.own;
+      if (IsSame(known.around, around) && Equal(known.load, load)) return known.registers.own;
     const auto uses = [](const Expr& e, const StmtNode* loop) { return e && UsesVar(e, loop->var.get()); };
     ValueAhead ahead{.name = "ahead", .value = load, .condition = around.condition};
     for (const StmtNode* loop : around.loops) {
@@ -163,12 +167,12 @@ class RemoteLoads {
       LoadedAhead made = LoadAhead(in_front, &next);
       if (const int64_t registers = RegistersOf(made.decl); registers <= left_in_front_) {
         left_in_front_ -= registers;
-        return Keep({around.loops, load, std::move(made), front.param});
+        return Keep({around, load, std::move(made), front.param});
       }
     }
     if (!several_) return load;
     next = next_buffer_;
-    return Keep({around.loops, load, LoadAhead(ahead, &next)});
+    return Keep({around, load, LoadAhead(ahead, &next)});
   }
 
   Expr Keep(Known known) {

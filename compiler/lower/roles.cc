@@ -9,23 +9,6 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kRegisters = 65536, kUnit = 8, kMostOfThread = 255, kMostSet = 240;
-
-// Registers of a thread, in units, where so many threads share those of a multiprocessor.
-int64_t EvenShare(int64_t threads) { return std::min(kMostOfThread, kRegisters / threads) / kUnit * kUnit; }
-
-struct Registers {
-  int64_t producer = 0, others = 0;  // of a thread; 0: as they come
-};
-
-// The fewest for the producer's warpgroup that are enough for a loop of copies, and what the others then have.
-Registers Share(int64_t threads) {
-  const int64_t each = EvenShare(threads + kLanesOfGroup), few = threads > 2 * kLanesOfGroup ? 32 : 24;
-  const int64_t rest = (each * (threads + kLanesOfGroup) - few * kLanesOfGroup) / threads / kUnit * kUnit;
-  const int64_t others = std::min(kMostSet, rest);
-  return others > each && few < each ? Registers{few, others} : Registers{};
-}
-
 Stmt WithBarriersOf(int64_t threads, const Stmt& stmt) {
   if (stmt->kind == StmtKind::kBarrier) return MakeBarrier(threads);
   if (stmt->body.empty()) return stmt;
@@ -49,7 +32,7 @@ Stmt WithoutShared(const Stmt& stmt, std::vector<BufferDecl>* shared) {
 class RoleSplitter {
  public:
   explicit RoleSplitter(const KernelFunc& kernel)
-      : threads_(kernel.threads), kernel_(kernel), registers_(Share(kernel.threads)) {}
+      : threads_(kernel.threads), kernel_(kernel), registers_(RegistersWithProducer(kernel.threads)) {}
 
   // Inside of what holds for all threads of a block.
   Stmt Split(const Stmt& stmt) const {
@@ -81,7 +64,7 @@ class RoleSplitter {
 
   const int64_t threads_;
   const KernelFunc& kernel_;
-  const Registers registers_;
+  const RegistersOfRole registers_;
 };
 
 }  // namespace

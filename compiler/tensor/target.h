@@ -25,7 +25,7 @@ const char* NameOf(Caches caches);  // "network", "warm", "flushed"
 // Where the normalizations of narrow floats are computed: behind the products that read them (DeferNorms), or in
 // kernels of their own. The network then has other tasks; programs do not depend on it.
 enum class Norms : uint8_t {
-  // Deferred where that is faster, as far as is known. A build takes the form of which more has been tuned.
+  // Deferred where that is faster, as far as is known; in a build, in the form of which more has been tuned.
   kEither = 0,
   kDeferred = 1,
   kApart = 2,

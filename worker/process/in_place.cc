@@ -231,11 +231,10 @@ absl::StatusOr<Launch> InPlace::CompareBytes(DeviceBuffer& got, DeviceBuffer& ex
 int64_t InPlace::SharedBytesBefore(const Executable& executable) const {
   if (target_.kind != TargetKind::kCuda) return 0;
   const DeviceFacts& facts = device_.facts();
-  const auto fills_half = [&](const Kernel& kernel) {
-    return 2 * (kernel.shared_bytes + kSharedBytesOfSystem) > facts.shared_bytes_per_core;
-  };
   const std::vector<Kernel>& kernels = executable.program().kernels;
-  return std::any_of(kernels.begin(), kernels.end(), fills_half) ? facts.max_shared_bytes : 0;
+  if (kernels.empty()) return 0;
+  const int64_t of_first = kernels.front().shared_bytes + kSharedBytesOfSystem;
+  return 2 * of_first > facts.shared_bytes_per_core ? facts.max_shared_bytes : 0;
 }
 
 absl::StatusOr<std::vector<Launch>> InPlace::RewriteAll(const std::vector<Slot>& slots, int64_t shared_bytes,
@@ -274,12 +273,15 @@ absl::StatusOr<TimedLaunches*> InPlace::TimedRewrite(const Executable& executabl
   }
   const int64_t shared_bytes = SharedBytesBefore(executable);
   const auto known = kept_->timed.find(shared_bytes);
-  if (known != kept_->timed.end()) return &known->second;
+  if (known != kept_->timed.end()) return &known->second.launches;
   std::vector<Slot> slots;
   for (const std::unique_ptr<DeviceBuffer>& input : kept_->inputs) slots.push_back({input.get(), input.get()});
-  ASSIGN_OR_RETURN(const std::vector<Launch> launches, RewriteAll(slots, shared_bytes, kept_->numbers));
+  Buffers numbers;
+  ASSIGN_OR_RETURN(const std::vector<Launch> launches, RewriteAll(slots, shared_bytes, numbers));
   ASSIGN_OR_RETURN(TimedLaunches timed, TimedLaunches::Create(device_, launches, max_seconds));
-  return &kept_->timed.emplace(shared_bytes, std::move(timed)).first->second;
+  Kept::Timed& kept =
+      kept_->timed.try_emplace(shared_bytes, Kept::Timed{std::move(numbers), std::move(timed)}).first->second;
+  return &kept.launches;
 }
 
 // One comparison: inputs as they are (set 0) and turned (set 1), and what the program makes of both.

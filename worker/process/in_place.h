@@ -32,9 +32,9 @@ class InPlace {
 
   // Launches that write each input of the executable with what it holds, for timing. Like the kernels of a network they
   // start early, let the next kernel start early, and have a block for each multiprocessor. Beside these there is no
-  // room for a block of the program if there is none beside a block of its own kind: where a program has half of a
-  // multiprocessor's shared memory, so have its neighbours in a network, as a rule. They refer to memory of this object
-  // until the next Rewrite or Compare. Errors: those of Device::Allocate.
+  // room for a block of the program's first kernel if there is none beside a block of its own kind: where a kernel has
+  // half of a multiprocessor's shared memory, so have its neighbours in a network, as a rule. They refer to memory of
+  // this object until the next Rewrite or Compare. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
   // Such launches for inputs of these sizes in memory of its own. Null if that would be too much memory. It is kept
   // until a call for inputs of other sizes, or Forget.
@@ -64,9 +64,13 @@ class InPlace {
   using Buffers = std::vector<std::unique_ptr<DeviceBuffer>>;
   // Launches for inputs of some sizes, and their time: by the shared memory that a block has.
   struct Kept {
+    struct Timed {
+      Buffers numbers;  // that the launches read
+      TimedLaunches launches;
+    };
     std::vector<int64_t> sizes;
-    Buffers inputs, numbers;
-    std::map<int64_t, TimedLaunches> timed;
+    Buffers inputs;
+    std::map<int64_t, Timed> timed;
   };
 
   // Launches that fill the slots, as many of them in one as a kernel has; launch number `last` of them comes last. They

@@ -139,6 +139,14 @@ TEST(RecognizeNorms, OtherArithmeticStays) {
                          return a.Op("div", {a.x, a.Op("sqrt", {a.Op("add", {a.Mean(a.Squares(a.x)), epsilon})})});
                        }),
             none);
+  EXPECT_EQ(Recognized("an epsilon that repeats the rows",
+                       [](Arithmetic& a) {
+                         Array same(DType::kFloat32, {2, 1, 1});
+                         for (int64_t i = 0; i < same.elements(); ++i) same.set(i, 1e-5);
+                         const int epsilon = a.n.AddConstant("epsilon", std::move(same));
+                         return a.Op("div", {a.x, a.Op("sqrt", {a.Op("add", {a.Mean(a.Squares(a.x)), epsilon})})});
+                       }),
+            none);
   EXPECT_EQ(
       Recognized("less than nothing",
                  [](Arithmetic& a) {
