@@ -93,9 +93,9 @@ struct Arguments {
 
 absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
-  ModelOptions model = arguments.options;
-  ASSIGN_OR_RETURN(model.dtype, ModelTypeFromName("dtype", arguments.dtype));
-  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, model));
+  ModelOptions read = arguments.options;
+  ASSIGN_OR_RETURN(read.dtype, ModelTypeFromName("dtype", arguments.dtype));
+  ASSIGN_OR_RETURN(Network network, LoadOptimized(arguments.network, read));
   if (DeferNorms(network, PreferredFusion(target).deferred_norm_rows) > 0) RETURN_IF_ERROR(EliminateDeadCode(network));
   ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),

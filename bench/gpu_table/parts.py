@@ -1,6 +1,6 @@
 """The parts of the table: each tunes for a fixed time, builds, checks and times our side before and after the baseline's, once.
 
-A part's document has rows by mode or kernel (tuned_seconds, trials_per_s, samples_us, check, and of networks refined_seconds,
+A part's document has rows by mode or kernel (tuned_seconds, trials_per_s, stages, samples_us, check, and of networks refined_seconds,
 tasks_us, estimated_us and against_torch) and baseline; all have part, when, build, machine, finished, and failed when a program failed.
 """
 import pathlib
@@ -64,7 +64,8 @@ def tune(bench, model, options, history, seconds, flags):
     """A row's document, begun by tuning from nothing."""
     bench.say(f"tunes {pathlib.Path(model).name} {' '.join(map(str, [*options, *flags]))} for {seconds:g} s")
     report = bench.programs.tune(model, options, history, seconds, flags)
-    return {"tuned_seconds": seconds, "trials": report["measured"], "trials_per_s": report["trials_per_s"]}
+    return {"tuned_seconds": seconds, "trials": report["measured"], "trials_per_s": report["trials_per_s"],
+            "stages": report.get("stages")}
 
 
 def network_part(bench, name, result):

@@ -1,9 +1,9 @@
 #include "compiler/lower/roles.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "compiler/lower/registers_ahead.h"
 #include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
