@@ -68,6 +68,11 @@ class Measurer {
         options_(options),
         extra_(extra),
         flush_seconds_(flush_seconds) {}
+  // Estimates are of runs as long as the first samples of a race, which are spared.
+  Measurer& KnowsEstimate() {
+    knows_estimate_ = true;
+    return *this;
+  }
 
   // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
@@ -88,7 +93,8 @@ class Measurer {
   const TimingOptions& options_;
   const double extra_;
   const double flush_seconds_;  // before each run
-  size_t turn_ = 2;             // of several plans, the first two have run already, for the estimate
+  bool knows_estimate_ = false;
+  size_t turn_ = 2;  // of several plans, the first two have run already, for the estimate
 };
 
 absl::StatusOr<double> Measurer::Sample(int64_t plans) {
@@ -119,7 +125,8 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
   const bool cuda = device_.kind() == TargetKind::kCuda;
   const bool long_run = estimate > kRaceSampleSeconds && cuda;
   const double hopeless = (cuda ? kHopelessFactorCuda : kHopelessFactorHost) * options_.race_seconds;
-  const int samples = long_run || estimate > hopeless ? 1 : kRaceSamples;
+  if (knows_estimate_) race.samples.push_back(estimate);
+  const int samples = knows_estimate_ ? 0 : long_run || estimate > hopeless ? 1 : kRaceSamples;
   for (int i = 0; i < samples; ++i) {
     ASSIGN_OR_RETURN(const double sample, Sample(plans));
     race.samples.push_back(sample);
@@ -234,8 +241,31 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
+// cuda. A candidate that loses with warm caches, to what the best takes with these; nothing where it may yet win.
+// single: seconds of one run, the start of a graph included. `graph` gets the last one that was made.
+absl::StatusOr<std::optional<Timing>> LostWarm(const PlanMaker& maker, double single, const TimingOptions& options,
+                                               const Stopwatch& watch, std::optional<GraphOfRuns>& graph) {
+  const auto make = [&](double estimate) -> absl::Status {
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, estimate, options.max_seconds, kDecidingRuns));
+    return absl::OkStatus();
+  };
+  const auto start = [&] { return kGraphStart / static_cast<double>(graph->runs); };
+  const auto is_lost = [&](double factor) {
+    return graph->estimate > factor * options.warm_share * options.race_seconds + start();
+  };
+  RETURN_IF_ERROR(make(std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns)));
+  bool lost = is_lost(kFewRunsFactor);
+  // Of few short runs the start of the graph is a large part.
+  if (!lost && graph->estimate * static_cast<double>(graph->runs) < kShortPlanSeconds / 2)
+    RETURN_IF_ERROR(make(graph->estimate));
+  lost = lost || is_lost(kRaceFactor);
+  if (lost) return Lost(graph->estimate / options.warm_share, graph->runs, watch);
+  if (options.warm_seconds != nullptr) *options.warm_seconds = std::max(0.0, graph->estimate - start());
+  return std::nullopt;
+}
+
 // cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture.
-// single: seconds of one run, the start of a graph included.
+// single: as above.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
                                        const Stopwatch& watch) {
   PlanMaker maker{[&](int64_t runs) { return executable.MakePlan(runs); }};
@@ -243,17 +273,8 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
   std::optional<ColdCopies> cold;  // outlives the graph
   std::optional<GraphOfRuns> graph;
   if (options.race_seconds > 0) {
-    const double least = std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns);
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, least, options.max_seconds, kDecidingRuns));
-    const double start = kGraphStart / static_cast<double>(graph->runs);
-    if (graph->estimate > kFewRunsFactor * options.race_seconds + start)
-      return Lost(graph->estimate, graph->runs, watch);
-    if (graph->estimate > kRaceFactor * options.race_seconds + start) {
-      Timing timing;
-      RETURN_IF_ERROR(Measurer(device, {graph->plan.get()}, graph->runs, options).Race(timing, graph->estimate));
-      timing.run_seconds = watch.seconds();
-      if (timing.stopped_early) return timing;
-    }
+    ASSIGN_OR_RETURN(std::optional<Timing> lost, LostWarm(maker, single, options, watch, graph));
+    if (lost) return *std::move(lost);
   }
   std::optional<TimedLaunches> own;
   TimedLaunches* before = nullptr;
@@ -279,7 +300,7 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
     ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, options.max_seconds));
   }
   Measurer measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra);
-  ASSIGN_OR_RETURN(Timing timing, measurer.Measure(graph->estimate, watch));
+  ASSIGN_OR_RETURN(Timing timing, measurer.KnowsEstimate().Measure(graph->estimate, watch));
   RETURN_IF_ERROR(before->Correct(timing));
   return timing;
 }

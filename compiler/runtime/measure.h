@@ -42,11 +42,10 @@ struct TimingOptions {
   // The best time known for the task, in seconds; 0: measure in full. A candidate whose median is above 1.15 times this
   // after the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times
   // in one of 20 ms), is stopped there, with those samples and stopped_early set: it cannot win, and its time is still
-  // a label good enough for the cost model. (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were
-  // measured in full and took 174 of 181 s.) What is that slow already with warm caches is not timed with cold ones,
-  // see `cold`. On hosts the least of the first samples is enough at 1.06 times, and one of them at twice: what
-  // disturbs a sample makes it longer. On cuda a single run of 150 us or more tells what takes twice as long, and the
-  // least of three what takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as long): most
+  // a label good enough for the cost model. What is that slow already with warm caches is not timed with cold ones, see
+  // `cold` and `warm_share`. On hosts the least of the first samples is enough at 1.06 times, and one of them at twice:
+  // what disturbs a sample makes it longer. On cuda a single run of 150 us or more tells what takes twice as long, and
+  // the least of three what takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as long): most
   // candidates of a large batch. What is above 1.005 times (hosts: 1.04 times) after the first full sample gets no
   // more, nor, on cuda, does what is below by as much: one sample tells apart what differs.
   double race_seconds = 0;
@@ -61,6 +60,12 @@ struct TimingOptions {
   bool cold = true;
   // Where those copies are from, and go back to (cuda: those of constants). Null: they are made for this measurement.
   SpareBuffers* spare_buffers = nullptr;
+  // cuda: of the time in `race_seconds`, what the same candidate takes with warm caches and nothing in front of it; 1:
+  // that is not known. Candidates are timed so first, and what is clearly slower than that ends there, its time divided
+  // by this share.
+  double warm_share = 1;
+  // cuda: gets what the executable takes so, where a race has timed many runs. Null: nobody asks.
+  double* warm_seconds = nullptr;
   // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes
   // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
   // apart, is taken off.

@@ -25,6 +25,7 @@ struct FakeState {
   double kernel_seconds = 1e-3;
   double start_seconds = 0;      // what starting a plan costs
   double before_seconds = 0;     // what a kernel named "before" takes
+  double cold_seconds = 0;       // what a kernel behind it takes more
   int64_t disturbed = 0;         // as many next runs of plans of it alone take ten times as long
   int64_t disturbed_graphs = 0;  // as many next runs of plans of many kernels take twice as long
   int64_t lone_runs = 0;         // runs that are behind no such kernel, in plans of many
@@ -54,8 +55,9 @@ class FakePlan : public Plan {
     state_.plans_run += times;
     state_.kernels += times * launches_;
     const int64_t own = launches_ - before_;
-    const double once =
-        static_cast<double>(before_) * state_.before_seconds + static_cast<double>(own) * state_.kernel_seconds;
+    const double behind = own > 0 ? state_.cold_seconds : 0;
+    const double once = static_cast<double>(before_) * (state_.before_seconds + behind) +
+                        static_cast<double>(own) * state_.kernel_seconds;
     const double longer = own == 0 && Takes(state_.disturbed) ? 10 : own > 1 && Takes(state_.disturbed_graphs) ? 2 : 1;
     const double seconds = static_cast<double>(times) * (state_.start_seconds + longer * once);
     state_.clock += seconds;
@@ -386,6 +388,40 @@ TEST(Measure, ADisturbedRunOfAGraphEndsNoCandidate) {
   EXPECT_EQ(state.disturbed_graphs, 0);
   state.disturbed_graphs = 4;
   EXPECT_TRUE(Measure(state, options).value().stopped_early);
+}
+
+// Between what takes 2 us with warm caches and 3 us behind another kernel, and a candidate that takes more with warm
+// ones, the caches alone decide.
+TEST(Measure, LosersWithWarmCachesAreComparedWithTheBestInThese) {
+  FakeState state{.kind = TargetKind::kCuda, .start_seconds = 10e-6, .before_seconds = 7e-6};
+  double warm = 0;
+  TimingOptions options = Options(1, 3, 20, /*race_seconds=*/3.1e-6);
+  options.cold = false;
+  options.before.resize(1);
+  options.before[0].kernel.name = "before";
+  options.warm_seconds = &warm;
+  const auto measure = [&](double kernel, double behind) {
+    state.kernel_seconds = kernel;
+    state.cold_seconds = behind - kernel;
+    state.plans_made = 0;
+    return Measure(state, options).value();
+  };
+  EXPECT_FALSE(measure(2e-6, 3e-6).stopped_early);
+  EXPECT_NEAR(warm, 2e-6, 0.1e-6);
+  const auto plans_of_loser = [&] {
+    warm = 0;
+    const Timing timing = measure(2.6e-6, 3.9e-6);
+    EXPECT_TRUE(timing.stopped_early);
+    EXPECT_THAT(timing.samples, ElementsAre(DoubleNear(3.9e-6, 0.4e-6)));
+    return state.plans_made;
+  };
+  const int64_t in_both = plans_of_loser();
+  EXPECT_NEAR(warm, 2.6e-6, 0.1e-6);
+  options.warm_share = 2.0 / 3;
+  EXPECT_LT(plans_of_loser(), in_both);
+  EXPECT_EQ(warm, 0) << "only of those that went on";
+  EXPECT_FALSE(measure(2.1e-6, 2.9e-6).stopped_early) << "which makes up for it";
+  EXPECT_FALSE(measure(2e-6, 3e-6).stopped_early);
 }
 
 TEST(Measure, AFaultIsPassedOn) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/compare.h"
@@ -363,6 +364,10 @@ bool CandidateRunner::Job::Time() {
   const Caches caches = wanted.flush_cache() ? Caches::kFlushed : TargetOf(job_).caches;
   options.SetCaches(caches);
   options.has_run = true;
+  const std::string task = absl::StrCat(NameOf(caches), " ", job_.workload());
+  double warm_seconds = 0;
+  options.warm_share = runner_.warm_shares_.Of(task, options.race_seconds);
+  options.warm_seconds = &warm_seconds;
   options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
   if (caches == Caches::kNetwork && StartsEarly(executable_->program())) {
@@ -385,6 +390,7 @@ bool CandidateRunner::Job::Time() {
   std::string impossible = ImpossibleTiming(*timing, dag_, device_.facts());
   if (!impossible.empty()) return Fail(ErrorKind::kWrongResult, impossible);
   stopped_early_ = timing->stopped_early;
+  if (!stopped_early_) runner_.warm_shares_.Add(task, MedianSeconds(*timing), warm_seconds);
   ToProto(*timing, *reply_.mutable_timing());
   return true;
 }

@@ -15,6 +15,7 @@
 #include "compiler/tensor/compute_dag.h"
 #include "worker/process/device_memory.h"
 #include "worker/process/in_place.h"
+#include "worker/process/warm_shares.h"
 
 namespace diapason {
 
@@ -65,6 +66,7 @@ class CandidateRunner {
   LazyInPlace in_place_;
   BufferPool pool_;
   SpareBuffers spare_buffers_;
+  WarmShares warm_shares_;
   References references_;
   std::vector<Array> scratch_;  // outputs of the last candidate: memory that is there already
 };
