@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -125,6 +126,9 @@ class PlanMerger {
   std::map<std::string, int> places_, names_;  // of merged tasks by workload key; how often a name was taken
 };
 
+// One device measures faster than one core proposes, where many cores build; few cores are better left to builders.
+int SearchThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 4); }
+
 // As the flags of `tune` check; who writes to the service without our program gets the same answer.
 absl::Status CheckNumbers(const TuneSpec& spec) {
   struct Number {
@@ -212,6 +216,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.only = work.only;
   options.choices = work.choices;
   options.seed = spec.seed;
+  options.evolution.threads = SearchThreads();
   options.trials_per_round = static_cast<int>(spec.trials_per_round);
   options.measure = spec.measure;
   options.objective = spec.objective;
