@@ -212,8 +212,13 @@ def has_postgres():
     return shutil.which("initdb", path=os.pathsep.join(folders + [os.environ.get("PATH", "")])) is not None
 
 
-def jobs_of(bundle, limit, wanted):
-    """The jobs that may run side by side, and those that run alone."""
+def filter_of(picked, left_out):
+    """The flag of a test program for the cases of these patterns but for those; none: all."""
+    return ["--gtest_filter=" + ":".join(picked) + ("-" + ":".join(left_out) if left_out else "")] if picked or left_out else []
+
+
+def jobs_of(bundle, limit, wanted, left_out=()):
+    """The jobs that may run side by side, and those that run alone; without cases of the patterns `left_out`."""
     environment = environment_of(bundle)
     together, alone = [], []
     without = [] if has_postgres() else list(POSTGRES)
@@ -226,17 +231,16 @@ def jobs_of(bundle, limit, wanted):
 
     sketch = bundle / "bin" / "sketch_tests"
     for shard in range(GUARD_SHARDS if sketch.exists() else 0):
-        add(together, "sketch", "sketch guard %d/%d" % (shard, GUARD_SHARDS), [sketch, "--gtest_filter=" + ":".join(GUARD)],
+        add(together, "sketch", "sketch guard %d/%d" % (shard, GUARD_SHARDS), [sketch] + filter_of(GUARD, left_out),
             {"DIAPASON_SHARD": "%d/%d" % (shard, GUARD_SHARDS)})
     for program in sorted((bundle / "bin").glob("*_tests")):
         suite = program.name[:-len("_tests")]
         if without and program.name in ALL_POSTGRES:
             continue
         if program.name in ALONE:
-            add(alone, suite, suite, [program])
+            add(alone, suite, suite, [program] + filter_of((), left_out))
             continue
-        rest = list(GUARD) if program == sketch else without
-        rest = ["--gtest_filter=-" + ":".join(rest)] if rest else []
+        rest = filter_of((), (*(GUARD if program == sketch else without), *left_out))
         shards = SHARDS.get(program.name, 2)
         for shard in range(shards):
             add(together, suite, "%s %d/%d" % (suite, shard, shards), [program] + rest,
@@ -267,6 +271,8 @@ def main(argv):
     parser.add_argument("--limit", type=float, default=240, help="seconds for one process (default: %(default)s)")
     parser.add_argument("--total", type=float, default=570, help="seconds for everything (default: %(default)s)")
     parser.add_argument("--suites", default="", help="a regular expression: only suites whose names it is found in")
+    parser.add_argument("--without", default="", metavar="PATTERNS",
+                        help="leaves out cases, such as '*/cpu:*/opencl', which machines without a GPU run as well")
     flags = parser.parse_args(argv)
     started = time.monotonic()
     bundle = pathlib.Path(flags.bundle).resolve()
@@ -277,7 +283,7 @@ def main(argv):
             bundle = bundle if bundle.is_dir() else unpack(bundle, folder)
         except (tarfile.TarError, OSError, EOFError) as error:
             parser.error("%s cannot be unpacked: %s" % (flags.bundle, error))
-        together, alone = jobs_of(bundle, flags.limit, flags.suites)
+        together, alone = jobs_of(bundle, flags.limit, flags.suites, tuple(filter(None, flags.without.split(":"))))
         runner = Runner(started + flags.total)
         with concurrent.futures.ThreadPoolExecutor(max_workers=flags.jobs) as pool:
             list(pool.map(runner.run, together))

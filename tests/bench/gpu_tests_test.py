@@ -12,8 +12,9 @@ import gpu_tests
 SCRIPT = pathlib.Path(gpu_tests.__file__).parent / "gpu_tests.sh"
 # A test program with three cases, which takes GoogleTest's shards.
 PROGRAM = r"""#!/bin/bash
-ran=0
+ran=0 arguments=$*
 case_of() {
+  [[ ${arguments} == *-*"$2"* ]] && return
   (( $1 % ${GTEST_TOTAL_SHARDS:-1} == ${GTEST_SHARD_INDEX:-0} )) || return
   echo "[ RUN      ] $2"
   echo "output of $2$4"
@@ -118,6 +119,12 @@ class BundleTest(unittest.TestCase):
         code, lines, _ = self.run_script(archive)
         self.assertEqual((code, lines[-1]), (0, "9 passed, 0 failed, 4 skipped"))
         self.assertEqual([line.split(":")[0] for line in lines[1:-1]], ["a", "b", "build", "fuzz", "sketch"])
+
+    def test_cases_are_left_out_of_all_programs(self):
+        for name in ("a_tests", "build_tests", "sketch_tests"):
+            self.program(name)
+        code, lines, _ = self.run_script(self.bundle, "--without", "A.More:B.*")
+        self.assertEqual((code, lines[-1]), (0, "3 passed, 0 failed, 3 skipped"))
 
     def test_a_failure_is_shown_with_its_output(self):
         self.program("a_tests", 'case_of 3 A.Fails " FAILED " " is shown"; failed=1')
