@@ -13,6 +13,7 @@
 #include "compiler/tensor/device_facts.h"
 #include "service/measurer.h"
 #include "service/target.h"
+#include "tests/paths.h"
 
 namespace diapason::api {
 namespace {
@@ -33,7 +34,7 @@ std::vector<std::string> TasksOn(const std::string& devices) {
   job.spec.options.extra = {{"layers", "1"}, {"hidden", "64"}, {"heads", "2"},
                             {"seq", "33"},   {"vocab", "31"},  {"intermediate", "128"}};
   job.spec.target = "cuda";
-  job.import.program = DIAPASON_PROGRAM;
+  job.import.program = TEST_PATH(DIAPASON_PROGRAM);
   job.history = folder + "/h.db";
   job.name = "test";
   job.stop = &stop;
@@ -43,7 +44,7 @@ std::vector<std::string> TasksOn(const std::string& devices) {
     MeasurerOptions options;
     options.target = Target::Parse("cpu").value();
     options.builders = 1;
-    options.program = DIAPASON_PROGRAM;
+    options.program = TEST_PATH(DIAPASON_PROGRAM);
     Fleet fleet;
     fleet.measurer = StartMeasurer(options).value();
     fleet.target = GpuOf(devices);
