@@ -115,7 +115,10 @@ std::vector<std::string> Options(const Nvrtc& nvrtc, const std::string& arch) {
   // With what sm_90 alone has, such as wgmma: binaries are for one architecture anyway.
   const std::string whole = arch == "sm_90" ? "sm_90a" : arch;
   std::vector<std::string> options = {"-arch=" + whole, "--std=c++17", "-default-device", "--ptxas-options=-v"};
-  if (nvrtc.major >= 13) options.push_back("--no-cache");  // every trial is new: a cache on disk would only grow
+  if (nvrtc.major >= 13) {
+    options.push_back("--no-cache");  // every trial is new: a cache on disk would only grow
+    options.push_back("-minimal");    // without declarations that no kernel uses
+  }
   return options;
 }
 

@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -23,6 +24,16 @@ namespace {
 using BuildResult = std::variant<Program, MeasureError>;
 
 constexpr int kBuilderNiceness = 5;
+
+// A compiler takes tens of megabytes in small pieces and gives them back, once a candidate: the allocator is not to
+// take them from the system, and clear them, each time.
+void KeepFreedMemory() {
+#ifdef M_TRIM_THRESHOLD
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TOP_PAD, 32 << 20);
+#endif
+}
 
 BuildResult BuildReference(Toolchain& toolchain, const ComputeDag& dag, const Target& target) {
   absl::StatusOr<Program> program = toolchain.BuildReference(dag, target);
@@ -90,6 +101,7 @@ int BuilderMain(int fd, Toolchain& toolchain) {
   v1::ProcessMessage message;
   if (!ReadMessage(fd, message).ok() || !message.has_start()) return 1;
   LimitMemory(message.start().memory_limit_bytes());
+  KeepFreedMemory();
   v1::ProcessMessage ready;
   ready.mutable_ready();
   if (!WriteMessage(fd, ready).ok()) return 1;
