@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/hash/hash.h"
 #include "base/check.h"
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/compare.h"
@@ -364,7 +364,7 @@ bool CandidateRunner::Job::Time() {
   const Caches caches = wanted.flush_cache() ? Caches::kFlushed : TargetOf(job_).caches;
   options.SetCaches(caches);
   options.has_run = true;
-  const std::string task = absl::StrCat(NameOf(caches), " ", job_.workload());
+  const uint64_t task = absl::HashOf(caches, job_.workload());
   double warm_seconds = 0;
   options.warm_share = runner_.warm_shares_.Of(task, options.race_seconds);
   options.warm_seconds = &warm_seconds;

@@ -11,7 +11,7 @@ constexpr size_t kMostTasks = 1000;
 
 }  // namespace
 
-void WarmShares::Add(const std::string& task, double seconds, double warm_seconds) {
+void WarmShares::Add(uint64_t task, double seconds, double warm_seconds) {
   if (seconds <= 0 || warm_seconds <= 0) return;
   if (shares_.size() >= kMostTasks && !shares_.contains(task)) shares_.clear();
   const Share added{seconds, std::min(1.0, warm_seconds / seconds)};
@@ -22,7 +22,7 @@ void WarmShares::Add(const std::string& task, double seconds, double warm_second
   known.share = std::max(known.share, added.share);
 }
 
-double WarmShares::Of(const std::string& task, double best_seconds) const {
+double WarmShares::Of(uint64_t task, double best_seconds) const {
   const auto known = shares_.find(task);
   return known != shares_.end() && kAboutAsFast * best_seconds >= known->second.seconds ? known->second.share : 1;
 }

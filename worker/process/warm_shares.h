@@ -1,27 +1,28 @@
 // What candidates take with warm caches, as a share of what they take as in a network.
 #pragma once
 
+#include <cstdint>
 #include <map>
-#include <string>
 
 namespace diapason {
 
-// Of tasks, by the best candidates that were timed in full. One thread at a time.
+// Of tasks, by the best candidates that were timed in full. A task is any number that stands for its workload and the
+// caches that its candidates are timed with. One thread at a time.
 class WarmShares {
  public:
   // A candidate took `seconds`, and `warm_seconds` with warm caches and nothing in front of it. Times of zero say
   // nothing.
-  void Add(const std::string& task, double seconds, double warm_seconds);
+  void Add(uint64_t task, double seconds, double warm_seconds);
   // The largest share of the candidates that are about as fast as the best, in (0, 1]; 1 where `best_seconds` is less
   // than any known one took.
-  double Of(const std::string& task, double best_seconds) const;
+  double Of(uint64_t task, double best_seconds) const;
 
  private:
   struct Share {
     double seconds = 0;  // of the fastest
     double share = 1;
   };
-  std::map<std::string, Share> shares_;
+  std::map<uint64_t, Share> shares_;
 };
 
 }  // namespace diapason
