@@ -68,7 +68,7 @@ class Measurer {
         options_(options),
         extra_(extra),
         flush_seconds_(flush_seconds) {}
-  // Estimates are of runs as long as the first samples of a race, which are spared.
+  // Estimates are of so many runs that the first samples of a race are spared, unless they would end it.
   Measurer& KnowsEstimate() {
     knows_estimate_ = true;
     return *this;
@@ -125,8 +125,9 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
   const bool cuda = device_.kind() == TargetKind::kCuda;
   const bool long_run = estimate > kRaceSampleSeconds && cuda;
   const double hopeless = (cuda ? kHopelessFactorCuda : kHopelessFactorHost) * options_.race_seconds;
-  if (knows_estimate_) race.samples.push_back(estimate);
-  const int samples = knows_estimate_ ? 0 : long_run || estimate > hopeless ? 1 : kRaceSamples;
+  const bool spared = knows_estimate_ && estimate <= kRaceFactor * options_.race_seconds;
+  if (spared) race.samples.push_back(estimate);
+  const int samples = spared ? 0 : long_run || estimate > hopeless ? 1 : kRaceSamples;
   for (int i = 0; i < samples; ++i) {
     ASSIGN_OR_RETURN(const double sample, Sample(plans));
     race.samples.push_back(sample);
@@ -259,12 +260,12 @@ absl::StatusOr<std::optional<Timing>> LostWarm(const PlanMaker& maker, double si
   if (!lost && graph->estimate * static_cast<double>(graph->runs) < kShortPlanSeconds / 2)
     RETURN_IF_ERROR(make(graph->estimate));
   lost = lost || is_lost(kRaceFactor);
-  if (lost) return Lost(graph->estimate / options.warm_share, graph->runs, watch);
+  if (lost) return Lost((graph->estimate - start()) / options.warm_share, graph->runs, watch);
   if (options.warm_seconds != nullptr) *options.warm_seconds = std::max(0.0, graph->estimate - start());
   return std::nullopt;
 }
 
-// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture.
+// cuda. What loses with warm caches is spared the copies and the long capture.
 // single: as above.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
                                        const Stopwatch& watch) {

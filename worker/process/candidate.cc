@@ -162,6 +162,9 @@ class CandidateRunner::Job {
   std::unique_ptr<Executable> executable_;
   std::vector<std::unique_ptr<DeviceBuffer>> taken_;  // of the executable, from the pool
   bool stopped_early_ = false;
+  // For WarmShares; zero: nothing to tell.
+  uint64_t share_of_ = 0;
+  double seconds_of_run_ = 0, warm_seconds_ = 0;
   Seconds seconds_;
 };
 
@@ -172,6 +175,8 @@ v1::RunReply CandidateRunner::Job::Run() {
   // place of the time.
   bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && CompareInPlace() && Check();
   if (ok && wants_verification() && !stopped_early_) ok = Verify();
+  // Not of what is wrong.
+  if (ok && !stopped_early_) runner_.warm_shares_.Add(share_of_, seconds_of_run_, warm_seconds_);
   if (ok && !wants_timing()) reply_.mutable_timing();
   if (ok)
     reply_.mutable_timing()->set_run_seconds(
@@ -364,10 +369,10 @@ bool CandidateRunner::Job::Time() {
   const Caches caches = wanted.flush_cache() ? Caches::kFlushed : TargetOf(job_).caches;
   options.SetCaches(caches);
   options.has_run = true;
-  const uint64_t task = absl::HashOf(caches, job_.workload());
-  double warm_seconds = 0;
-  options.warm_share = runner_.warm_shares_.Of(task, options.race_seconds);
-  options.warm_seconds = &warm_seconds;
+  // What starts early has the kernel in front in its time, others do not.
+  share_of_ = absl::HashOf(caches, StartsEarly(executable_->program()), job_.workload());
+  options.warm_share = runner_.warm_shares_.Of(share_of_, options.race_seconds);
+  options.warm_seconds = &warm_seconds_;
   options.spare_buffers = &runner_.spare_buffers_;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
   if (caches == Caches::kNetwork && StartsEarly(executable_->program())) {
@@ -390,7 +395,7 @@ bool CandidateRunner::Job::Time() {
   std::string impossible = ImpossibleTiming(*timing, dag_, device_.facts());
   if (!impossible.empty()) return Fail(ErrorKind::kWrongResult, impossible);
   stopped_early_ = timing->stopped_early;
-  if (!stopped_early_) runner_.warm_shares_.Add(task, MedianSeconds(*timing), warm_seconds);
+  seconds_of_run_ = MedianSeconds(*timing);
   ToProto(*timing, *reply_.mutable_timing());
   return true;
 }

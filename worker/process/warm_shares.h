@@ -6,8 +6,8 @@
 
 namespace diapason {
 
-// Of tasks, by the best candidates that were timed in full. A task is any number that stands for its workload and the
-// caches that its candidates are timed with. One thread at a time.
+// Of tasks, by the best candidates that were timed in full. A task is any number that stands for its workload and how
+// its candidates are timed. One thread at a time.
 class WarmShares {
  public:
   // A candidate took `seconds`, and `warm_seconds` with warm caches and nothing in front of it. Times of zero say
